@@ -59,7 +59,7 @@ fn check_in_16_bits<E: InferenceEngine>(
 ) -> BTreeMap<String, String> {
     let mut refused = BTreeMap::new();
     for precision in [Precision::Bf16, Precision::F16] {
-        let settings = Settings { precision, cache: precision.usual_cache(), ..settings.clone() };
+        let settings = Settings { precision, ..settings.clone() };
         refused.extend(check::<E>(model, &settings, reference, (f32::INFINITY, 0.99)));
     }
     refused

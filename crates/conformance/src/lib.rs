@@ -18,8 +18,8 @@ pub use encoders::{
 };
 pub use models::{
     Model, Reference, TOLERANCE, architectures, argmax, at, bundle, bundle_at, check_converted,
-    check_follows, check_growth, check_hidden_states, check_padding, each, fixtures, logits_in_pieces,
-    max_abs_difference, synthetic, tiny, tiny_models, with, with_options,
+    check_follows, check_growth, check_halves, check_hidden_states, check_padding, each, fixtures,
+    logits_in_pieces, max_abs_difference, synthetic, tiny, tiny_models, with, with_options,
 };
 use protocol::Event;
 use safetensors::SafeTensors;
@@ -74,7 +74,7 @@ pub fn check_quantised_kernels<E: InferenceEngine + Decode>(tolerance: f32) {
             let rows = model.reference.rows();
             model.reference.logits = logits_in_pieces(&mut exact, &rows, model.reference.positions);
             let mut engine = E::load(&model.bundle, &at(precision)).expect("loads");
-            assert_eq!(engine.in_effect().weights, precision);
+            assert_eq!(engine.in_effect().precision, precision.name());
             assert!(!engine.in_effect().weight_storage.contains("emulated"));
             check_follows(&mut engine, &model.reference, tolerance, &format!("{precision}"));
         }
@@ -112,7 +112,11 @@ pub fn senseless<E: InferenceEngine + Decode>(bundle: &Bundle, settings: &Settin
 pub fn check_model<E: InferenceEngine + Decode>(model: &Model, settings: &Settings) {
     let Model { bundle, reference, .. } = model;
     let mut engine = E::load(bundle, settings).expect("loads");
-    assert_eq!(engine.in_effect().weights, settings.precision, "observed precision is the one asked for");
+    assert_eq!(
+        engine.in_effect().precision,
+        settings.precision.name(),
+        "observed precision is the one asked for"
+    );
     assert_eq!(engine.in_effect().threads, settings.threads, "observed threads are those asked for");
     logits_match(&mut engine, reference, reference.positions, 0..reference.batch);
     hidden_states_match(&mut engine, reference, settings);
@@ -159,7 +163,7 @@ fn check_or_refused<E: InferenceEngine + Decode>(model: &Model, settings: &Setti
 fn check_both_ways<E: InferenceEngine + Decode>(model: &Model, settings: &Settings) {
     let reference = &model.reference;
     let mut engine = E::load(&model.bundle, settings).expect("loads");
-    assert_eq!(engine.in_effect().kv_cache_policy, KvCachePolicy::None, "nothing is kept between passes");
+    assert_eq!(engine.in_effect().kv_cache, KvCachePolicy::None, "nothing is kept between passes");
     assert_eq!(engine.kv_cache_bytes(), None, "there is no cache to speak of");
     logits_match(&mut engine, reference, reference.positions, 0..reference.batch);
     hidden_states_match(&mut engine, reference, settings);
@@ -186,8 +190,9 @@ pub fn check_caches<E: InferenceEngine + Decode>(model: &Model, settings: &Setti
     let expected = &reference.logits[..reference.logits.len() / reference.batch];
     let mut sizes = Vec::new();
     for cache in Precision::CACHES {
-        let mut engine = E::load(&model.bundle, &Settings { cache, ..settings.clone() }).expect("loads");
-        assert_eq!(engine.in_effect().kv_cache, cache, "the observed cache is the one asked for");
+        let settings = Settings { kv_precision: Some(cache), ..settings.clone() };
+        let mut engine = E::load(&model.bundle, &settings).expect("loads");
+        assert_eq!(models::cache(&engine), cache, "the observed cache is the one asked for");
         let tolerance = match cache {
             Precision::Bf16 => 16.0 / 256.0,
             Precision::F16 => 16.0 / 2048.0,
@@ -276,7 +281,7 @@ fn kv_cache_is_at_least_what_it_must_be<E: InferenceEngine + Decode>(
     r: &Reference,
 ) {
     let config = bundle.config();
-    let element = engine.in_effect().kv_cache.element().bytes();
+    let element = models::cache(engine).element().bytes();
     let least =
         |batch: usize| 2 * config.layers * batch * config.kv_heads * config.head_dim * r.positions * element;
     let mut told = Vec::new();
@@ -286,11 +291,11 @@ fn kv_cache_is_at_least_what_it_must_be<E: InferenceEngine + Decode>(
         engine.append(&r.tokens[..batch * r.positions], Want::Last).expect("appends");
         let Some(bytes) = engine.kv_cache_bytes() else { return };
         assert!(bytes >= least(batch) as u64, "a KV cache of {bytes} bytes cannot hold {}", least(batch));
-        if engine.in_effect().kv_cache_policy == KvCachePolicy::Preallocated {
+        if engine.in_effect().kv_cache == KvCachePolicy::Preallocated {
             assert_eq!(begun, Some(bytes), "a preallocated KV cache is of one size throughout");
         }
         // A hybrid of engines that cannot share a cache has two.
-        let has_two = engine.hybrid().is_some_and(|hybrid| hybrid.obstacle.is_some());
+        let has_two = engine.obstacle().is_some();
         told.push(if has_two { bytes / 2 } else { bytes });
     }
     assert_eq!(told[1], 2 * told[0], "two sequences take twice the KV cache of one");

@@ -11,8 +11,8 @@ use bundle::Pooling;
 use safetensors::{Dtype, SafeTensors};
 use tempfile::TempDir;
 use worker::engine::{
-    Bundle, Decode, Device, EncodeTask, HiddenStates, InferenceEngine, KvCachePolicy, Precision, Settings,
-    Texts, Want,
+    Bundle, Decode, EncodeTask, HiddenStates, InferenceEngine, KvCachePolicy, Precision, Settings, Texts,
+    Want,
 };
 
 use crate::{check_architectures, check_tiny_models, senseless, unsupported};
@@ -54,16 +54,7 @@ pub(crate) fn threads() -> usize {
 
 /// This precision on a CPU, and nothing out of the ordinary.
 pub fn at(precision: Precision) -> Settings {
-    Settings {
-        precision,
-        cache: precision.usual_cache(),
-        device: Device::Cpu,
-        threads: threads(),
-        jit: true,
-        hidden_states: false,
-        dequantised: false,
-        options: Default::default(),
-    }
+    Settings::on_cpu(precision, threads())
 }
 
 /// f32 with these options and no others.
@@ -75,6 +66,11 @@ pub fn with_options(options: &[(&str, &str)]) -> Settings {
 pub fn with(settings: Settings, options: &[(&str, &str)]) -> Settings {
     let options = options.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
     Settings { options, ..settings }
+}
+
+/// The observed data type of keys and values.
+pub(crate) fn cache<E: InferenceEngine>(engine: &E) -> Precision {
+    engine.in_effect().kv_cache_precision.parse().expect("a precision")
 }
 
 /// A model as engines load it, at every precision, with its reference.
@@ -266,6 +262,19 @@ pub fn check_hidden_states(ours: &HiddenStates, theirs: &[Vec<f32>], tolerance: 
 
 // Variants of engines that make a common mistake: they compute the same as others, and report the mistake.
 
+/// In 16 bits, an engine follows f32's results on every tiny model, within the tolerance of each of these settings.
+pub fn check_halves<E: InferenceEngine + Decode>(each: &[(Settings, f32)]) {
+    for model in tiny() {
+        for (settings, tolerance) in each {
+            let mut engine = E::load(&model.bundle, settings).expect("loads");
+            let precision = settings.precision.name();
+            assert_eq!(engine.in_effect().precision, precision);
+            let case = format!("{precision} {:?}", settings.options);
+            check_follows(&mut engine, &model.reference, *tolerance, &case);
+        }
+    }
+}
+
 /// With a KV cache that grows, an engine conforms, and the cache holds keys and values of exactly the positions that were
 /// appended.
 pub fn check_growth<E: InferenceEngine + Decode>(settings: &Settings) {
@@ -274,9 +283,9 @@ pub fn check_growth<E: InferenceEngine + Decode>(settings: &Settings) {
     let model = Model::tiny("llama-gqa-tied");
     let Model { bundle, reference, .. } = &model;
     let mut engine = E::load(bundle, settings).expect("loads");
-    assert_eq!(engine.in_effect().kv_cache_policy, KvCachePolicy::Growing);
+    assert_eq!(engine.in_effect().kv_cache, KvCachePolicy::Growing);
     let config = bundle.config();
-    let element = engine.in_effect().kv_cache.element().bytes();
+    let element = cache(&engine).element().bytes();
     let least = (2 * config.layers * config.kv_heads * config.head_dim * element) as u64;
     for batch in [1, 2, 2] {
         engine.begin(batch, reference.positions).expect("begins");
@@ -295,13 +304,14 @@ pub fn check_growth<E: InferenceEngine + Decode>(settings: &Settings) {
 /// Weights of 16 bits that are converted for every product give f32's results, and are reported as converted;
 /// with other weights there is nothing to convert. Keys and values are in f32, as in all engines then.
 pub fn check_converted<E: InferenceEngine + Decode>(tolerances: &[(Precision, f32)]) {
-    let converted =
-        |precision| with(Settings { cache: Precision::F32, ..at(precision) }, &[("weights", "converted")]);
+    let converted = |precision| {
+        with(Settings { kv_precision: Some(Precision::F32), ..at(precision) }, &[("weights", "converted")])
+    };
     for model in tiny() {
         for &(precision, tolerance) in tolerances {
             let mut engine = E::load(&model.bundle, &converted(precision)).expect("loads");
             let in_effect = engine.in_effect();
-            assert_eq!(in_effect.weights, precision);
+            assert_eq!(in_effect.precision, precision.name());
             let storage = in_effect.weight_storage;
             assert!(storage.contains("converted to f32 for every product"), "{storage}");
             check_follows(&mut engine, &model.reference, tolerance, &format!("{precision}, converted"));

@@ -14,7 +14,7 @@ use bundle::{LayerAttention, ModelConfig};
 use candle_core::{D, DType, Device, Result, Tensor, WithDType, bail};
 use grouped::{KEY_BLOCK, Kept};
 use half::{bf16, f16};
-use worker::engine::EngineError;
+use worker::engine::{self};
 
 use crate::math::{add_times, cap, exp, exponentials, softmax};
 use crate::norm::HeadNorms;
@@ -69,11 +69,7 @@ impl Step<'_> {
 }
 
 impl Attention {
-    pub(crate) fn read(
-        reader: &Reader<'_>,
-        config: &ModelConfig,
-        index: usize,
-    ) -> std::result::Result<Attention, EngineError> {
+    pub(crate) fn read(reader: &Reader<'_>, config: &ModelConfig, index: usize) -> engine::Result<Attention> {
         let form = &config.form;
         let usual = (config.head_dim as f32).sqrt().recip();
         Ok(Attention {
@@ -306,10 +302,7 @@ pub(crate) struct Relative {
 
 impl Relative {
     /// `None` if the model has no biases.
-    pub(crate) fn read(
-        reader: &Reader<'_>,
-        config: &ModelConfig,
-    ) -> std::result::Result<Option<Relative>, EngineError> {
+    pub(crate) fn read(reader: &Reader<'_>, config: &ModelConfig) -> engine::Result<Option<Relative>> {
         let relative = config.encoder.as_ref().and_then(|encoder| encoder.relative);
         let (Some(relative), Some(name)) = (relative, config.relative_bias()) else { return Ok(None) };
         let table = reader.vector(&name)?;

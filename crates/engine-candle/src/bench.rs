@@ -1,7 +1,7 @@
 //! Copies and matrix products by candle, for the probe of a GPU.
 
 use candle_core::{DType, Device as CandleDevice, DeviceLocation, Result, Tensor};
-use worker::engine::{Bench, Device, EngineError, Precision};
+use worker::engine::{self, Bench, Device, Precision};
 
 use crate::reader::framework;
 
@@ -72,11 +72,11 @@ impl Bench for CandleBench {
         }
     }
 
-    fn copies(&mut self, times: usize) -> std::result::Result<u64, EngineError> {
+    fn copies(&mut self, times: usize) -> engine::Result<u64> {
         self.copy(times).map_err(framework)
     }
 
-    fn products(&mut self, times: usize) -> std::result::Result<u64, EngineError> {
+    fn products(&mut self, times: usize) -> engine::Result<u64> {
         self.multiply(times).map_err(framework)
     }
 }

@@ -2,9 +2,9 @@
 
 use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{DType, Result, bail};
-use worker::engine::{CacheMemory, Device, EngineError, InEffect, KvCachePolicy, Want};
+use worker::engine::{self, CacheMemory, Device, InEffect, KvCachePolicy, Want};
 
-use crate::decoder::{self, Decoder};
+use crate::decoder::{self, Answer, Decoder};
 use crate::model::Model;
 use crate::parallel;
 use crate::reader::Form;
@@ -28,12 +28,11 @@ impl Cpu {
         bundle: &Bundle,
         (precision, form): (Precision, Form),
         (cache, grows): (Precision, bool),
-    ) -> std::result::Result<Cpu, EngineError> {
+    ) -> engine::Result<Cpu> {
         Ok(Cpu { model: Model::read(bundle, precision, form)?, cache, grows, sequences: None })
     }
 }
 
-/// candle's element type for a precision.
 pub(crate) fn element(precision: Precision) -> DType {
     match precision {
         Precision::Bf16 => DType::BF16,
@@ -69,16 +68,18 @@ pub(crate) fn in_effect(
     let mut kernels = held.kernels;
     kernels.push(attention.into());
     InEffect {
-        weights: if emulated { precision } else { held.precision },
+        precision: if emulated { precision } else { held.precision }.into(),
         activations: activations.into(),
-        kv_cache,
-        kv_cache_policy: decoder::policy(config),
-        device: Device::Cpu,
+        kv_cache_precision: kv_cache.into(),
+        kv_cache: decoder::policy(config),
+        device: Device::Cpu.into(),
         threads: parallel::threads(),
         jit: "none (candle has no JIT)".into(),
         optimised: None,
-        weight_storage,
-        kernels,
+        weight_storage: weight_storage.into(),
+        kernels: kernels.into(),
+        shard_bytes: None,
+        hybrid: None,
     }
 }
 
@@ -92,8 +93,8 @@ impl Decoder for Cpu {
         let (model, cache) = (&self.model, self.cache);
         let mut found = in_effect(model.config(), model.precision(), model.held(), (cache, attention));
         if self.grows {
-            found.kv_cache_policy = KvCachePolicy::Growing;
-            found.kernels.push("Tensor::cat of old and new keys and values in every append".into());
+            found.kv_cache = KvCachePolicy::Growing;
+            found.kernels.extend(["Tensor::cat of old and new keys and values in every append"]);
         }
         found
     }
@@ -127,29 +128,17 @@ impl Decoder for Cpu {
         decoder::memory(&sequences.caches, shape).map(Some)
     }
 
-    fn append(
-        &mut self,
-        tokens: &[u32],
-        filled: usize,
-        want: Want,
-        logits: &mut Vec<f32>,
-        hidden: Option<&mut Vec<Vec<f32>>>,
-    ) -> Result<()> {
+    fn append(&mut self, tokens: &[u32], filled: usize, want: Want, answer: &mut Answer) -> Result<()> {
         let Some(sequences) = &mut self.sequences else { bail!("append before begin") };
         sequences.filled = filled;
-        self.model.forward(sequences, (tokens, None), want, logits, hidden)
+        self.model.forward(sequences, (tokens, None), want, answer)
     }
 
-    fn append_each(
-        &mut self,
-        (tokens, lengths): (&[u32], &[usize]),
-        logits: &mut Vec<f32>,
-        hidden: Option<&mut Vec<Vec<f32>>>,
-    ) -> Result<()> {
+    fn append_each(&mut self, (tokens, lengths): (&[u32], &[usize]), answer: &mut Answer) -> Result<()> {
         let Some(sequences) = &mut self.sequences else { bail!("append before begin") };
         sequences.filled = 0;
         sequences.padding = padding(lengths);
-        self.model.forward(sequences, (tokens, Some(lengths)), Want::Last, logits, hidden)
+        self.model.forward(sequences, (tokens, Some(lengths)), Want::Last, answer)
     }
 
     fn grows(&self) -> bool {

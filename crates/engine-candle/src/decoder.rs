@@ -4,11 +4,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bundle::ModelConfig;
 use candle_core::{CpuStorage, InplaceOp1, Layout, Result, Tensor, bail};
-use worker::engine::{CacheMemory, EngineError, HandOver, InEffect, KvCachePolicy, Plane, Want};
+use worker::engine::{
+    self, CacheMemory, EngineError, HandsOver, InEffect, KvCachePolicy, Plane, Want, check_filled,
+};
 
 use crate::Candle;
 use crate::reader::framework;
 use crate::sequences::Cache;
+
+/// The results of an append.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) logits: Vec<f32>,
+    /// As in [`engine::HiddenStates`], if they are kept.
+    pub(crate) hidden: Option<Vec<Vec<f32>>>,
+}
 
 /// A model, and the batch of sequences that it continues.
 pub(crate) trait Decoder: std::fmt::Debug {
@@ -24,35 +34,22 @@ pub(crate) trait Decoder: std::fmt::Debug {
         Ok(())
     }
 
-    /// As [`engine::Decode::kv_cache_bytes`].
     fn kv_cache_bytes(&self) -> Option<u64>;
 
-    /// The addresses of keys and values, for [`engine::HandOver::export`]; `None` if there are none, or not
+    /// The addresses of keys and values, for [`engine::HandsOver::export`]; `None` if there are none, or not
     /// in f32 in main memory.
     fn cache_memory(&mut self) -> Result<Option<CacheMemory>> {
         Ok(None)
     }
 
-    /// Appends `tokens`, `[batch, positions]`, after the `filled` positions of the sequences. Writes the
-    /// logits to `logits` and the hidden states to `hidden`, if given. Complete on return.
-    fn append(
-        &mut self,
-        tokens: &[u32],
-        filled: usize,
-        want: Want,
-        logits: &mut Vec<f32>,
-        hidden: Option<&mut Vec<Vec<f32>>>,
-    ) -> Result<()>;
+    /// Appends `tokens`, `[batch, positions]`, after the `filled` positions of the sequences. Complete on
+    /// return.
+    fn append(&mut self, tokens: &[u32], filled: usize, want: Want, answer: &mut Answer) -> Result<()>;
 
     /// Appends prompts of different lengths to empty sequences, for the logits of each one's last token. All
     /// prompts end at the same cache position: shorter ones have padding before them, in the cache and
     /// nowhere else.
-    fn append_each(
-        &mut self,
-        tokens: (&[u32], &[usize]),
-        logits: &mut Vec<f32>,
-        hidden: Option<&mut Vec<Vec<f32>>>,
-    ) -> Result<()>;
+    fn append_each(&mut self, tokens: (&[u32], &[usize]), answer: &mut Answer) -> Result<()>;
 
     /// Whether caches have no spare room.
     fn grows(&self) -> bool {
@@ -71,13 +68,13 @@ pub(crate) fn cache_bytes(config: &ModelConfig, caches: &[Cache]) -> Option<u64>
     config.causal.then(|| caches.iter().map(Cache::bytes).sum())
 }
 
-// Sharing keys and values with another engine of the process ([`engine::HandOver`]), as plain memory.
+// Sharing keys and values with another engine of the process ([`engine::HandsOver`]), as plain memory.
 //
 // candle cannot make a tensor over memory that it does not own: its storage on a CPU is a `Vec`, which frees
 // its memory. So candle can lend its memory but not use another engine's.
 
-impl HandOver for Candle {
-    fn export(&mut self) -> std::result::Result<CacheMemory, EngineError> {
+impl HandsOver for Candle {
+    fn export(&mut self) -> engine::Result<CacheMemory> {
         let nothing =
             "keys and values of candle are asked for before begin, or are not in f32 in main memory";
         let memory = self.body.decoder()?.cache_memory().map_err(framework)?;
@@ -90,17 +87,12 @@ impl HandOver for Candle {
         _batch: usize,
         _capacity: usize,
         _memory: &CacheMemory,
-    ) -> std::result::Result<(), EngineError> {
+    ) -> engine::Result<()> {
         Err(EngineError::Unsupported("makes no tensor over memory that it does not own".into()))
     }
 
-    fn set_filled(&mut self, positions: usize) -> std::result::Result<(), EngineError> {
-        if positions > self.capacity {
-            let capacity = self.capacity;
-            return Err(EngineError::Input(format!(
-                "{positions} positions do not fit the capacity of {capacity}"
-            )));
-        }
+    fn set_filled(&mut self, positions: usize) -> engine::Result<()> {
+        check_filled(positions, self.capacity)?;
         self.filled = positions;
         Ok(())
     }

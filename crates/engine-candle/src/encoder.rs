@@ -4,7 +4,7 @@
 use bundle::{Bundle, HeadActivation, ModelConfig, Precision, Scored};
 use candle_core::{Device, Result, Tensor};
 use rayon::prelude::*;
-use worker::engine::{Encode, EncodeTask, EngineError, HiddenStates, InEffect, Padded, Padding, Texts};
+use worker::engine::{self, Encode, EncodeTask, HiddenStates, InEffect, Padded, TextPadding, Texts};
 
 use crate::attention::Relative;
 use crate::attention::texts::TextRows;
@@ -29,13 +29,12 @@ pub(crate) struct Encoder {
     final_norm: Option<Norm>,
     head: Option<Head>,
     /// The length to which texts are padded, if any. Padding is then computed like tokens.
-    padding: Option<Padding>,
+    padding: Option<TextPadding>,
     /// One for each of the model's rotations, for the first `rotated` positions.
     rotary: Vec<RotaryTable>,
     rotated: usize,
     numbers: Vec<f32>,
     computed: usize,
-    /// Hidden states of the last texts, if requested.
     hidden: Option<Vec<Vec<f32>>>,
 }
 
@@ -45,8 +44,8 @@ impl Encoder {
     pub(crate) fn read(
         bundle: &Bundle,
         (precision, form): (Precision, Form),
-        (padding, hidden): (Option<Padding>, bool),
-    ) -> std::result::Result<Encoder, EngineError> {
+        (padding, hidden): (Option<TextPadding>, bool),
+    ) -> engine::Result<Encoder> {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
         let reader = Reader::new(&weights, form);
@@ -173,7 +172,7 @@ impl Encoder {
 }
 
 impl Encode for Encoder {
-    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> std::result::Result<&[f32], EngineError> {
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> engine::Result<&[f32]> {
         texts.check(&self.config, task)?;
         let width = self.padding.map(|padding| padding.width(&texts));
         self.rotate_up_to(width.unwrap_or(texts.longest()));
@@ -195,7 +194,7 @@ impl Encode for Encoder {
         self.computed
     }
 
-    fn hidden_states(&mut self) -> std::result::Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> engine::Result<HiddenStates> {
         HiddenStates::kept(self.hidden.clone())
     }
 }
@@ -219,7 +218,7 @@ struct Dense {
 
 impl Head {
     /// `None` if the model has no head.
-    fn read(reader: &Reader<'_>, config: &ModelConfig) -> std::result::Result<Option<Head>, EngineError> {
+    fn read(reader: &Reader<'_>, config: &ModelConfig) -> engine::Result<Option<Head>> {
         let head = config.scoring();
         let (Some(head), Some(names)) = (head, config.head()) else { return Ok(None) };
         let dense = match (head.dense, &names.dense) {

@@ -2,7 +2,7 @@
 
 use bundle::{Activation, LayerNames, ModelConfig};
 use candle_core::{Device, Result, Tensor};
-use worker::engine::EngineError;
+use worker::engine::{self};
 
 use crate::attention::Attention;
 use crate::linear::Linear;
@@ -27,11 +27,7 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
-    pub(crate) fn read(
-        reader: &Reader<'_>,
-        config: &ModelConfig,
-        index: usize,
-    ) -> std::result::Result<Layer, EngineError> {
+    pub(crate) fn read(reader: &Reader<'_>, config: &ModelConfig, index: usize) -> engine::Result<Layer> {
         let names = config.layer(index);
         let place = |norms| SublayerNorms::read(reader, config, norms);
         Ok(Layer {
@@ -85,11 +81,7 @@ pub(crate) struct Mlp {
 }
 
 impl Mlp {
-    pub(crate) fn read(
-        reader: &Reader<'_>,
-        config: &ModelConfig,
-        names: &LayerNames,
-    ) -> std::result::Result<Mlp, EngineError> {
+    pub(crate) fn read(reader: &Reader<'_>, config: &ModelConfig, names: &LayerNames) -> engine::Result<Mlp> {
         Ok(Mlp {
             gate_up: Linear::read(reader, &names.gate_up)?,
             down: Linear::read(reader, &names.down)?,
@@ -139,10 +131,7 @@ pub(crate) struct Embedding {
 }
 
 impl Embedding {
-    pub(crate) fn read(
-        reader: &Reader<'_>,
-        config: &ModelConfig,
-    ) -> std::result::Result<Embedding, EngineError> {
+    pub(crate) fn read(reader: &Reader<'_>, config: &ModelConfig) -> engine::Result<Embedding> {
         let optional = |name: Option<String>| name.map(|name| reader.matrix(&name)).transpose();
         Ok(Embedding {
             tokens: reader.matrix(&config.embedding())?,

@@ -23,14 +23,14 @@ use bench::CandleBench;
 use bundle::Precision;
 use candle_core::{Device as CandleDevice, utils};
 use cpu::Cpu;
-use decoder::Decoder;
+use decoder::{Answer, Decoder};
 use encoder::Encoder;
 use reader::{Form, framework};
 use tensors::Tensors;
 use worker::engine;
 use worker::engine::{
-    BatchPadding, Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect,
-    InferenceEngine, Runtime, Settings, Side, Want, check_append, check_append_each, check_begin,
+    Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, Options,
+    Padding, Result, Runtime, Settings, Side, Want, check_append, check_append_each, check_begin,
 };
 
 /// Why the decoder on tensors refuses the options `cache` and `weights`.
@@ -49,12 +49,9 @@ pub struct Candle {
     filled: usize,
     /// Whether prompts of different lengths began the sequences.
     is_padded: bool,
-    logits: Vec<f32>,
-    /// Hidden states of the last append, if they are kept.
-    hidden: Option<Vec<Vec<f32>>>,
+    answer: Answer,
 }
 
-/// The loaded model.
 #[derive(Debug)]
 enum Body {
     Decoder(Box<dyn Decoder>),
@@ -62,7 +59,7 @@ enum Body {
 }
 
 impl Body {
-    fn decoder(&mut self) -> Result<&mut dyn Decoder, EngineError> {
+    fn decoder(&mut self) -> Result<&mut dyn Decoder> {
         match self {
             Body::Decoder(decoder) => Ok(decoder.as_mut()),
             Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
@@ -73,7 +70,7 @@ impl Body {
 impl InferenceEngine for Candle {
     const FRAMEWORK: &'static str = "candle";
 
-    fn runtime() -> Result<Runtime, EngineError> {
+    fn runtime() -> Result<Runtime> {
         let capabilities = [
             ("AVX2", utils::with_avx()),
             ("F16C", utils::with_f16c()),
@@ -89,11 +86,11 @@ impl InferenceEngine for Candle {
         })
     }
 
-    fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Self> {
         settings.check_options(&["cache", "decoder", "padded", "weights"])?;
         let config = bundle.config();
         let (padding, grows) = (settings.padding(config)?, settings.grows_cache(config)?);
-        let device = device(settings.device)?;
+        let device = device(settings.device())?;
         let tensors = match settings.options.get("decoder").map(String::as_str) {
             None => !device.is_cpu(),
             Some("tensors") => true,
@@ -115,17 +112,11 @@ impl InferenceEngine for Candle {
                 let reason = "candle encodes on a CPU alone here, and not by its decoder on tensors";
                 return Err(EngineError::Unsupported(reason.into()));
             }
-            return Ok(Candle::new(
-                Body::Encoder(Box::new(Encoder::read(
-                    bundle,
-                    (precision, form),
-                    (padding, settings.hidden_states),
-                )?)),
-                None,
-            ));
+            let encoder = Encoder::read(bundle, (precision, form), (padding, settings.hidden_states))?;
+            return Ok(Candle::new(Body::Encoder(Box::new(encoder)), None));
         }
         let decoder: Box<dyn Decoder> = if tensors {
-            if settings.cache != precision.usual_cache() {
+            if settings.cache() != precision.usual_cache() {
                 let reason = "on tensors alone, candle keeps keys and values in the type of the weights";
                 return Err(EngineError::Unsupported(reason.into()));
             }
@@ -134,7 +125,7 @@ impl InferenceEngine for Candle {
             }
             Box::new(Tensors::read(bundle, device, precision, form)?)
         } else {
-            Box::new(Cpu::read(bundle, (precision, form), (settings.cache, grows))?)
+            Box::new(Cpu::read(bundle, (precision, form), (settings.cache(), grows))?)
         };
         let hidden = settings.hidden_states.then(Vec::new);
         Ok(Candle::new(Body::Decoder(decoder), hidden))
@@ -149,29 +140,29 @@ impl InferenceEngine for Candle {
 
     #[cfg(feature = "cuda")]
     fn gpu_allocated(&self) -> Option<engine::Allocated> {
-        match self.in_effect().device {
+        match Device::named(&self.in_effect().device) {
             Device::Cuda(index) => pool::allocated(index),
             Device::Cpu => None,
         }
     }
 
-    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
-        let device = device(settings.device)?;
+    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>> {
+        let device = device(settings.device())?;
         let bench = CandleBench::new(&device, settings.precision, bytes).map_err(framework)?;
         Ok(Some(Box::new(bench)))
     }
 
-    fn begin_profile(&mut self) -> Result<(), EngineError> {
+    fn begin_profile(&mut self) -> Result<()> {
         let text = "candle has no profiler, so its own events are not here.";
         Err(EngineError::Unsupported(text.into()))
     }
 
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         self.body.decoder()?;
         Ok(self)
     }
 
-    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+    fn encode(&mut self) -> Result<&mut dyn Encode> {
         match &mut self.body {
             Body::Encoder(encoder) => Ok(encoder.as_mut()),
             Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
@@ -181,12 +172,13 @@ impl InferenceEngine for Candle {
 
 impl Candle {
     fn new(body: Body, hidden: Option<Vec<Vec<f32>>>) -> Candle {
-        Candle { body, batch: 0, capacity: 0, filled: 0, is_padded: false, logits: Vec::new(), hidden }
+        let answer = Answer { logits: Vec::new(), hidden };
+        Candle { body, batch: 0, capacity: 0, filled: 0, is_padded: false, answer }
     }
 }
 
 impl Decode for Candle {
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         let decoder = self.body.decoder()?;
         check_begin(decoder.config(), batch, capacity)?;
         if (self.batch, self.capacity) != (batch, capacity) {
@@ -201,32 +193,30 @@ impl Decode for Candle {
         Ok(())
     }
 
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         let decoder = self.body.decoder()?;
         let count = check_append(decoder.config(), tokens, self.batch, self.filled, self.capacity)?;
-        decoder
-            .append(tokens, self.filled, want, &mut self.logits, self.hidden.as_mut())
-            .map_err(framework)?;
+        decoder.append(tokens, self.filled, want, &mut self.answer).map_err(framework)?;
         self.filled += count;
-        Ok(&self.logits)
+        Ok(&self.answer.logits)
     }
 
-    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32], EngineError> {
+    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32]> {
         let decoder = self.body.decoder()?;
         let sizes = (self.batch, self.filled, self.capacity);
         let longest = check_append_each(decoder.config(), (tokens, lengths), sizes)?;
         if decoder.grows() {
             return Err(engine::no_place_for_padding());
         }
-        decoder.append_each((tokens, lengths), &mut self.logits, self.hidden.as_mut()).map_err(framework)?;
+        decoder.append_each((tokens, lengths), &mut self.answer).map_err(framework)?;
         self.filled = longest;
         self.is_padded = true;
-        Ok(&self.logits)
+        Ok(&self.answer.logits)
     }
 
-    fn padding(&self) -> Option<BatchPadding> {
+    fn padding(&self) -> Option<Padding> {
         // The rows of all prompts go through the layers as one matrix without padding.
-        self.is_padded.then_some(BatchPadding { side: Side::Left, computed: 0 })
+        self.is_padded.then_some(Padding { side: Side::Left, computed: 0 })
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
@@ -236,13 +226,12 @@ impl Decode for Candle {
         }
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
-        HiddenStates::kept(self.hidden.clone())
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
+        HiddenStates::kept(self.answer.hidden.clone())
     }
 }
 
-/// candle's device, or why it cannot be used.
-fn device(device: Device) -> Result<CandleDevice, EngineError> {
+fn device(device: Device) -> Result<CandleDevice> {
     let Device::Cuda(index) = device else { return Ok(CandleDevice::Cpu) };
     if !utils::cuda_is_available() {
         return Err(EngineError::Unsupported(

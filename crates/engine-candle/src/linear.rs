@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bundle::LinearNames;
 use candle_core::{DType, Device, Result, Tensor};
-use worker::engine::EngineError;
+use worker::engine::{self};
 
 use crate::math::{add, dot};
 use crate::parallel::{for_each_chunk, try_for_each};
@@ -20,7 +20,7 @@ pub(crate) struct Linear {
 
 impl Linear {
     /// Reads and stacks the weights and biases with these names.
-    pub(crate) fn read(reader: &Reader<'_>, names: &LinearNames) -> std::result::Result<Linear, EngineError> {
+    pub(crate) fn read(reader: &Reader<'_>, names: &LinearNames) -> engine::Result<Linear> {
         Ok(Linear::new(reader.stacked(names)?, reader.stacked_bias(names)?))
     }
 
@@ -40,7 +40,6 @@ impl Linear {
         Tensor::from_vec(y, shape, &Device::Cpu)
     }
 
-    /// As [`Linear::forward`], into the caller's memory.
     pub(crate) fn forward_into(&self, x: &Tensor, y: &mut [f32]) -> Result<()> {
         let (rows, width) = (x.dim(0)?, self.weight.dims()?.0);
         if self.weight.kernel(rows) == Kernel::RowByRow {

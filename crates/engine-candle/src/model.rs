@@ -3,8 +3,9 @@
 use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{Device, Result, Tensor};
 use rayon::prelude::*;
-use worker::engine::{EngineError, Want};
+use worker::engine::{self, Want};
 
+use crate::decoder::Answer;
 use crate::layer::{Embedding, Layer};
 use crate::linear::Linear;
 use crate::math::cap;
@@ -36,11 +37,7 @@ pub(crate) struct Model {
 
 impl Model {
     /// Reads the weights at `precision`, for products in `form`.
-    pub(crate) fn read(
-        bundle: &Bundle,
-        precision: Precision,
-        form: Form,
-    ) -> std::result::Result<Model, EngineError> {
+    pub(crate) fn read(bundle: &Bundle, precision: Precision, form: Form) -> engine::Result<Model> {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
         let reader = Reader::new(&weights, form);
@@ -69,7 +66,6 @@ impl Model {
         self.precision
     }
 
-    /// How the weights of the linear layers are held.
     pub(crate) fn held(&self) -> Held {
         let layers = self.layers.iter().flat_map(Layer::linears);
         let weights: Vec<&Weight> = [&self.head].into_iter().chain(layers).map(Linear::weight).collect();
@@ -77,14 +73,13 @@ impl Model {
     }
 
     /// Appends `tokens` after the filled positions of `sequences`: `[batch, positions]`, or `lengths` tokens
-    /// of each sequence. Writes the logits to `logits` and the hidden states to `hidden`, if given.
+    /// of each sequence.
     pub(crate) fn forward(
         &self,
         sequences: &mut Sequences,
         (tokens, lengths): (&[u32], Option<&[usize]>),
         want: Want,
-        logits: &mut Vec<f32>,
-        mut hidden: Option<&mut Vec<Vec<f32>>>,
+        answer: &mut Answer,
     ) -> Result<()> {
         let (batch, filled) = (sequences.batch, sequences.filled);
         let positions = tokens.len() / batch;
@@ -98,17 +93,19 @@ impl Model {
                 .collect(),
         };
         let mut x = self.embedding.forward(tokens, places.into_iter(), &[])?;
-        if let Some(hidden) = hidden.as_deref_mut() {
+        if let Some(hidden) = &mut answer.hidden {
             hidden.clear();
             hidden.push(with_f32(&x, <[f32]>::to_vec)?);
         }
         for (index, layer) in self.layers.iter().enumerate() {
             layer.forward(&x, |attention, qkv| attention.forward(qkv, sequences, (index, lengths)))?;
-            if let Some(hidden) = hidden.as_deref_mut().filter(|_| index + 1 < self.layers.len()) {
+            if let Some(hidden) = &mut answer.hidden
+                && index + 1 < self.layers.len()
+            {
                 hidden.push(with_f32(&x, <[f32]>::to_vec)?);
             }
         }
-        if let Some(hidden) = hidden {
+        if let Some(hidden) = &mut answer.hidden {
             hidden.push(with_f32(&self.final_norm.forward(&x)?, <[f32]>::to_vec)?);
         }
         if let Some(lengths) = lengths {
@@ -119,9 +116,9 @@ impl Model {
             x = last.contiguous()?.reshape((batch, width))?;
         }
         let normed = self.final_norm.forward(&x)?;
-        logits.resize(normed.dim(0)? * self.config.vocab_size, 0.0);
-        self.head.forward_into(&normed, logits)?;
-        self.finish(logits);
+        answer.logits.resize(normed.dim(0)? * self.config.vocab_size, 0.0);
+        self.head.forward_into(&normed, &mut answer.logits)?;
+        self.finish(&mut answer.logits);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 
 use bundle::{ModelConfig, NormNames, NormPlacement};
 use candle_core::{Device, Result, Tensor, bail};
-use worker::engine::EngineError;
+use worker::engine::{self};
 
 use crate::math::{add, add_times, layer_norm, rms_norm};
 use crate::parallel::for_each_chunk;
@@ -19,15 +19,9 @@ pub(crate) struct Norm {
 }
 
 impl Norm {
-    pub(crate) fn read(
-        reader: &Reader<'_>,
-        config: &ModelConfig,
-        names: &NormNames,
-    ) -> std::result::Result<Norm, EngineError> {
-        let mut weight = reader.vector(&names.weight)?;
-        if config.rms_norm && config.form.norm_offset != 0.0 {
-            weight.iter_mut().for_each(|weight| *weight += config.form.norm_offset);
-        }
+    pub(crate) fn read(reader: &Reader<'_>, config: &ModelConfig, names: &NormNames) -> engine::Result<Norm> {
+        let offset = if config.rms_norm { config.form.norm_offset } else { 0.0 };
+        let weight = reader.offset_vector(&names.weight, offset)?;
         let bias = match &names.bias {
             Some(name) => Some(reader.vector(name)?),
             None => (!config.rms_norm).then(|| vec![0.0; weight.len()]),
@@ -40,7 +34,7 @@ impl Norm {
         reader: &Reader<'_>,
         config: &ModelConfig,
         names: Option<&NormNames>,
-    ) -> std::result::Result<Option<Norm>, EngineError> {
+    ) -> engine::Result<Option<Norm>> {
         names.map(|names| Norm::read(reader, config, names)).transpose()
     }
 
@@ -62,7 +56,6 @@ impl Norm {
         change_f32(x, |x| for_each_chunk(x, self.weight.len(), |_, row| self.norm_row(row)))
     }
 
-    /// Norms one row in place.
     pub(crate) fn norm_row(&self, row: &mut [f32]) {
         match &self.bias {
             None => rms_norm(row, &self.weight, self.epsilon),
@@ -88,7 +81,7 @@ impl SublayerNorms {
         reader: &Reader<'_>,
         config: &ModelConfig,
         [before, behind]: [&Option<NormNames>; 2],
-    ) -> std::result::Result<SublayerNorms, EngineError> {
+    ) -> engine::Result<SublayerNorms> {
         let behind = Norm::read_optional(reader, config, behind.as_ref())?;
         let (behind, of_sum) = match config.form.norms {
             NormPlacement::OfSum => (None, behind),
@@ -153,19 +146,13 @@ impl HeadNorms {
         reader: &Reader<'_>,
         config: &ModelConfig,
         layer: usize,
-    ) -> std::result::Result<Option<HeadNorms>, EngineError> {
+    ) -> engine::Result<Option<HeadNorms>> {
         let names = config.layer(layer);
         let (Some(query), Some(key)) = (&names.q_norm, &names.k_norm) else { return Ok(None) };
-        let weight = |name: &str| {
-            let mut weight = reader.vector(name)?;
-            if config.form.norm_offset != 0.0 {
-                weight.iter_mut().for_each(|weight| *weight += config.form.norm_offset);
-            }
-            Ok::<_, EngineError>(weight)
-        };
+        let offset = config.form.norm_offset;
         Ok(Some(HeadNorms {
-            query: weight(query)?,
-            key: weight(key)?,
+            query: reader.offset_vector(query, offset)?,
+            key: reader.offset_vector(key, offset)?,
             epsilon: config.norm_epsilon as f32,
             over_all: config.form.whole_qk_norm,
         }))

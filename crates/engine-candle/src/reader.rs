@@ -10,7 +10,7 @@ use std::io::{Read, Seek, SeekFrom};
 use bundle::{Element, LinearNames, TensorView, Weights};
 use candle_core::{Device, Tensor};
 use half::{bf16, f16};
-use worker::engine::{BundleError, EngineError};
+use worker::engine::{BundleError, EngineError, Result};
 
 use crate::blocks::Blocks;
 use crate::weight::Weight;
@@ -21,7 +21,6 @@ const BUFFER: usize = 1 << 18;
 /// The form in which matrices are multiplied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As in the file.
     OfFile,
     /// Quantised weights become f32 when read.
     Dequantised,
@@ -40,16 +39,16 @@ impl<'a> Reader<'a> {
     }
 
     /// A matrix in the form of the file.
-    pub(crate) fn matrix(&self, name: &str) -> Result<Weight, EngineError> {
+    pub(crate) fn matrix(&self, name: &str) -> Result<Weight> {
         self.weight(&[name.to_owned()])
     }
 
     /// Several matrices stacked along their rows.
-    pub(crate) fn stacked(&self, names: &LinearNames) -> Result<Weight, EngineError> {
+    pub(crate) fn stacked(&self, names: &LinearNames) -> Result<Weight> {
         self.weight(&names.weights)
     }
 
-    fn weight(&self, names: &[String]) -> Result<Weight, EngineError> {
+    fn weight(&self, names: &[String]) -> Result<Weight> {
         if !self.weights.is_quantised(&names[0]) {
             let held = if self.form == Form::Converted { Weight::Converted } else { Weight::Plain };
             return self.tensor(&self.weights.stacked(names)?).map(held);
@@ -67,7 +66,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The biases for [`Reader::stacked`], in f32, if there are any.
-    pub(crate) fn stacked_bias(&self, names: &LinearNames) -> Result<Option<Vec<f32>>, EngineError> {
+    pub(crate) fn stacked_bias(&self, names: &LinearNames) -> Result<Option<Vec<f32>>> {
         if names.biases.is_empty() {
             return Ok(None);
         }
@@ -75,11 +74,20 @@ impl<'a> Reader<'a> {
     }
 
     /// A vector, converted to f32.
-    pub(crate) fn vector(&self, name: &str) -> Result<Vec<f32>, EngineError> {
+    pub(crate) fn vector(&self, name: &str) -> Result<Vec<f32>> {
         self.floats(&self.weights.tensor(name)?)
     }
 
-    fn tensor(&self, view: &TensorView<'_>) -> Result<Tensor, EngineError> {
+    /// The same with `offset` added to every element.
+    pub(crate) fn offset_vector(&self, name: &str, offset: f32) -> Result<Vec<f32>> {
+        let mut vector = self.vector(name)?;
+        if offset != 0.0 {
+            vector.iter_mut().for_each(|number| *number += offset);
+        }
+        Ok(vector)
+    }
+
+    fn tensor(&self, view: &TensorView<'_>) -> Result<Tensor> {
         let shape = view.shape.as_slice();
         let tensor = match view.element {
             Element::Bf16 => Tensor::from_vec(self.read(view, bf16::from_le_bytes)?, shape, &Device::Cpu),
@@ -89,7 +97,7 @@ impl<'a> Reader<'a> {
         tensor.map_err(framework)
     }
 
-    fn floats(&self, view: &TensorView<'_>) -> Result<Vec<f32>, EngineError> {
+    fn floats(&self, view: &TensorView<'_>) -> Result<Vec<f32>> {
         match view.element {
             Element::Bf16 => self.read(view, |bytes| bf16::from_le_bytes(bytes).to_f32()),
             Element::F16 => self.read(view, |bytes| f16::from_le_bytes(bytes).to_f32()),
@@ -101,7 +109,7 @@ impl<'a> Reader<'a> {
         &self,
         view: &TensorView<'_>,
         element: impl Fn([u8; N]) -> T,
-    ) -> Result<Vec<T>, EngineError> {
+    ) -> Result<Vec<T>> {
         let path = self.weights.path();
         let mut file = File::open(path).map_err(BundleError::io(path))?;
         file.seek(SeekFrom::Start(view.file_offset)).map_err(BundleError::io(path))?;

@@ -85,7 +85,6 @@ impl Cache {
         Ok(Cache { keys: part(&self.keys)?, values: part(&self.values)? })
     }
 
-    /// Allocated bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = |tensor: &Tensor| tensor.elem_count() * tensor.dtype().size_in_bytes();
         (bytes(&self.keys) + bytes(&self.values)) as u64
@@ -106,7 +105,6 @@ impl Cache {
         Ok(())
     }
 
-    /// Drops all positions of a growing cache.
     pub(crate) fn empty(&mut self) -> Result<()> {
         for held in [&mut self.keys, &mut self.values] {
             let (lanes, _, width) = held.dims3()?;

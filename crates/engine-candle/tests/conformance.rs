@@ -1,12 +1,12 @@
 use conformance::{
     Model, OF_ANY_LENGTHS, TOLERANCE, architectures, at, check_architectures, check_caches, check_converted,
-    check_diffusion, check_encoders, check_encoders_in_16_bits, check_follows, check_growth,
+    check_diffusion, check_encoders, check_encoders_in_16_bits, check_growth, check_halves,
     check_hidden_states_are_asked_for, check_lengths, check_padding, check_quantised_kernels,
     check_tiny_models, each, logits_in_pieces, max_abs_difference, refuses_graphs, refuses_lengths,
     senseless, tiny, unsupported, with, with_options,
 };
 use engine_candle::Candle;
-use worker::engine::{Device, InEffect, InferenceEngine, Precision, Settings};
+use worker::engine::{InEffect, InferenceEngine, Precision, Settings};
 
 /// The decoder for GPUs, on the CPU.
 fn tensors(precision: Precision) -> Settings {
@@ -39,13 +39,7 @@ const TOLERANCES: [(Precision, f32); 2] = [(Precision::Bf16, 16.0 / 256.0), (Pre
 
 #[test]
 fn half_precisions_follow_f32_row_by_row_and_by_matmul() {
-    for model in tiny() {
-        for (precision, tolerance) in TOLERANCES {
-            let mut engine = Candle::load(&model.bundle, &at(precision)).expect("loads");
-            assert_eq!(engine.in_effect().weights, precision);
-            check_follows(&mut engine, &model.reference, tolerance, precision.name());
-        }
-    }
+    check_halves::<Candle>(&TOLERANCES.map(|(precision, tolerance)| (at(precision), tolerance)));
 }
 
 #[test]
@@ -53,7 +47,7 @@ fn keys_and_values_are_kept_in_what_is_asked_for() {
     for model in tiny() {
         check_caches::<Candle>(&model, &at(Precision::F32));
     }
-    let settings = Settings { cache: Precision::F16, ..tensors(Precision::F32) };
+    let settings = Settings { kv_precision: Some(Precision::F16), ..tensors(Precision::F32) };
     let reason = unsupported::<Candle>(&Model::tiny("gpt2").bundle, &settings);
     assert!(reason.contains("type of the weights"), "{reason}");
 }
@@ -61,13 +55,10 @@ fn keys_and_values_are_kept_in_what_is_asked_for() {
 /// Rounding the activations too moves the logits a little more (0.06, 0.0074).
 #[test]
 fn half_precisions_of_tensors_follow_f32() {
-    for model in tiny() {
-        for (precision, tolerance) in TOLERANCES {
-            let mut engine = Candle::load(&model.bundle, &tensors(precision)).expect("loads");
-            let in_effect = engine.in_effect();
-            assert_eq!((in_effect.weights, in_effect.activations.as_str()), (precision, precision.name()));
-            check_follows(&mut engine, &model.reference, 2.0 * tolerance, precision.name());
-        }
+    check_halves::<Candle>(&TOLERANCES.map(|(precision, tolerance)| (tensors(precision), 2.0 * tolerance)));
+    for (precision, _) in TOLERANCES {
+        let engine = Candle::load(&Model::tiny("gpt2").bundle, &tensors(precision)).expect("loads");
+        assert_eq!(engine.in_effect().activations, precision.name());
     }
 }
 
@@ -76,7 +67,7 @@ fn emulated(model: &Model, settings: Settings) -> Vec<f32> {
     let precision = settings.precision;
     let dequantised = Settings { dequantised: true, ..settings };
     let mut engine = Candle::load(&model.bundle, &dequantised).expect("loads");
-    assert_eq!(engine.in_effect().weights, precision);
+    assert_eq!(engine.in_effect().precision, precision.name());
     assert!(engine.in_effect().weight_storage.contains("emulated"));
     logits_in_pieces(&mut engine, &model.reference.rows(), model.reference.positions)
 }
@@ -119,7 +110,7 @@ fn quantised_kernels_follow_the_dequantised_weights_row_by_row_and_by_matmul() {
 #[test]
 fn nf4_is_emulated_whatever_was_asked() {
     let engine = Candle::load(&Model::tiny("gpt2").bundle, &at(Precision::Nf4)).expect("loads");
-    assert_eq!(engine.in_effect().weights, Precision::Nf4);
+    assert_eq!(engine.in_effect().precision, "nf4");
     assert!(engine.in_effect().weight_storage.contains("emulated"));
 }
 
@@ -143,7 +134,7 @@ fn a_long_prefill_equals_decode_in_every_block() {
 fn what_candle_cannot_do_is_refused() {
     let model = Model::tiny("gpt2");
     let cuda =
-        unsupported::<Candle>(&model.bundle, &Settings { device: Device::Cuda(0), ..at(Precision::F32) });
+        unsupported::<Candle>(&model.bundle, &Settings { device: "cuda:0".into(), ..at(Precision::F32) });
     assert!(cuda.contains("CUDA"), "{cuda}");
     for option in [("fused", "true"), ("decoder", "loops")] {
         senseless::<Candle>(&model.bundle, &with_options(&[option]));

@@ -5,19 +5,17 @@
 mod tests;
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use bundle::ModelConfig;
 use engine_candle::Candle;
 use engine_ort::Ort;
 use engine_tch::Tch;
 use worker::engine::{
-    self, Bundle, CacheMemory, Decode, Device, EngineError, HandOver, HandedOver, HiddenStates, InEffect,
-    InferenceEngine, KvCachePolicy, Precision, Runtime, Settings, Want, check_append, check_begin,
-    check_causal,
+    self, Bundle, CacheMemory, Decode, Device, EngineError, HandOver, HandsOver, HiddenStates, InEffect,
+    InferenceEngine, KvCachePolicy, Options, Precision, Result, Runtime, Settings, Want, check_append,
+    check_begin, check_causal,
 };
 
-/// The options of a variant.
 const OPTIONS: [&str; 2] = ["prefill", "decode"];
 
 /// Names ONNX Runtime's library. A hybrid without ONNX Runtime does not get the variable.
@@ -38,7 +36,7 @@ impl InferenceEngine for Hybrid {
     const FRAMEWORK: &'static str = "hybrid";
 
     /// Every framework in this process; which two of them will be used is not known yet.
-    fn runtime() -> Result<Runtime, EngineError> {
+    fn runtime() -> Result<Runtime> {
         let tch = Tch::runtime()?;
         let cpu_capability = tch.cpu_capability.clone();
         let mut all = vec![Candle::runtime()?, tch];
@@ -54,7 +52,7 @@ impl InferenceEngine for Hybrid {
         })
     }
 
-    fn load(bundle: &Bundle, settings: &Settings) -> Result<Hybrid, EngineError> {
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Hybrid> {
         settings.check_options(&OPTIONS)?;
         let names = [Name::from_option(settings, OPTIONS[0])?, Name::from_option(settings, OPTIONS[1])?];
         if names[0] == names[1] {
@@ -85,17 +83,22 @@ impl InferenceEngine for Hybrid {
             Engines::Pair(pair) => {
                 together(&pair.parts().each_ref().map(|part| (part.name(), part.in_effect())))
             }
-            Engines::Alone(part, _) => part.in_effect(),
+            Engines::Alone(part, reason) => {
+                let name = || part.name().into();
+                let alone = Some(reason.as_str().into());
+                let hybrid = Some(engine::Hybrid { prefill: name(), decode: name(), alone });
+                InEffect { hybrid, ..part.in_effect() }
+            }
         }
     }
 
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         Ok(self)
     }
 }
 
 impl Decode for Hybrid {
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         check_begin(&self.config, batch, capacity)?;
         match &mut self.engines {
             Engines::Pair(pair) => pair.begin(batch, capacity),
@@ -103,7 +106,7 @@ impl Decode for Hybrid {
         }
     }
 
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         match &mut self.engines {
             Engines::Pair(pair) => {
                 let (batch, capacity, filled) = pair.sizes();
@@ -121,29 +124,21 @@ impl Decode for Hybrid {
         }
     }
 
-    fn hybrid(&self) -> Option<engine::Hybrid> {
-        Some(match &self.engines {
-            Engines::Pair(pair) => {
-                let [prefill, decode] = pair.parts().each_ref().map(|part| part.name().to_owned());
-                engine::Hybrid { prefill, decode, alone: None, obstacle: pair.obstacle() }
-            }
-            Engines::Alone(part, reason) => engine::Hybrid {
-                prefill: part.name().into(),
-                decode: part.name().into(),
-                alone: Some(reason.clone()),
-                obstacle: None,
-            },
-        })
+    fn obstacle(&self) -> Option<String> {
+        match &self.engines {
+            Engines::Pair(pair) => pair.obstacle(),
+            Engines::Alone(..) => None,
+        }
     }
 
-    fn hand_over(&mut self) -> Result<Option<HandedOver>, EngineError> {
+    fn hand_over(&mut self) -> Result<Option<HandOver>> {
         match &mut self.engines {
             Engines::Pair(pair) => pair.hand_over().map(Some),
             Engines::Alone(..) => Ok(None),
         }
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         match &mut self.engines {
             Engines::Pair(pair) => pair.hidden_states(),
             Engines::Alone(part, _) => part.hidden_states(),
@@ -151,11 +146,11 @@ impl Decode for Hybrid {
     }
 }
 
-fn check_supported(settings: &Settings) -> Result<(), EngineError> {
-    let reason = match (settings.device, settings.precision) {
-        (Device::Cpu, Precision::F32) if settings.cache == Precision::F32 => return Ok(()),
+fn check_supported(settings: &Settings) -> Result<()> {
+    let reason = match (settings.device(), settings.precision) {
+        (Device::Cpu, Precision::F32) if settings.cache() == Precision::F32 => return Ok(()),
         (Device::Cpu, Precision::F32) => {
-            format!("a hybrid hands keys and values over in f32 alone, not in {}", settings.cache)
+            format!("a hybrid hands keys and values over in f32 alone, not in {}", settings.cache())
         }
         (Device::Cuda(_), _) => {
             "a hybrid hands keys and values over in main memory, and not on a GPU".to_owned()
@@ -178,7 +173,7 @@ fn assembled(
     names: [&str; 2],
     prefill: Result<Box<dyn Part>, String>,
     decode: Result<Box<dyn Part>, String>,
-) -> Result<Engines, EngineError> {
+) -> Result<Engines> {
     let alone = |part: Box<dyn Part>, (other, reason): (&str, String)| {
         let words = format!("falls back to {} alone: {other} cannot run this: {reason}", part.name());
         Ok(Engines::Alone(part, words))
@@ -204,21 +199,23 @@ fn together(parts: &[(&str, InEffect); 2]) -> InEffect {
     let named = |(name, part): &(&str, InEffect), what: &str| {
         part.kernels.iter().map(|kernel| format!("{what} {name}: {kernel}")).collect::<Vec<_>>()
     };
-    let grows = [of_prefill, of_decode].iter().any(|part| part.kv_cache_policy == KvCachePolicy::Growing);
+    let grows = [of_prefill, of_decode].iter().any(|part| part.kv_cache == KvCachePolicy::Growing);
     InEffect {
-        weights: of_decode.weights,
+        precision: of_decode.precision.clone(),
         activations: of_decode.activations.clone(),
-        kv_cache: of_decode.kv_cache,
-        kv_cache_policy: if grows { KvCachePolicy::Growing } else { KvCachePolicy::Preallocated },
-        device: of_decode.device,
+        kv_cache_precision: of_decode.kv_cache_precision.clone(),
+        kv_cache: if grows { KvCachePolicy::Growing } else { KvCachePolicy::Preallocated },
+        device: of_decode.device.clone(),
         threads: of_prefill.threads.max(of_decode.threads),
-        jit: both(|part| &part.jit),
+        jit: both(|part| &part.jit).into(),
         optimised: match (of_prefill.optimised, of_decode.optimised) {
             (Some(one), Some(other)) => Some(one && other),
             (one, other) => one.or(other),
         },
-        weight_storage: format!("two sets of weights: {}", both(|part| &part.weight_storage)),
-        kernels: [named(&parts[PREFILL], "prefill"), named(&parts[DECODE], "decode")].concat(),
+        weight_storage: format!("two sets of weights: {}", both(|part| &part.weight_storage)).into(),
+        kernels: [named(&parts[PREFILL], "prefill"), named(&parts[DECODE], "decode")].concat().into(),
+        shard_bytes: None,
+        hybrid: Some(engine::Hybrid { prefill: (*prefill).into(), decode: (*decode).into(), alone: None }),
     }
 }
 
@@ -234,7 +231,6 @@ struct Pair {
     /// The one that reads prompts, and the one that computes steps of one token.
     parts: [Box<dyn Part>; 2],
     present: Option<Present>,
-    /// The one that computed last.
     latest: usize,
 }
 
@@ -248,9 +244,7 @@ struct Present {
     has: [usize; 2],
     /// The address of each engine's keys and values.
     memories: [CacheMemory; 2],
-    /// Whether that is one and the same place.
     is_shared: bool,
-    /// Why it is not.
     obstacle: Option<String>,
 }
 
@@ -263,8 +257,7 @@ impl Pair {
         &self.parts
     }
 
-    /// As [`engine::Decode::begin`].
-    pub(crate) fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    pub(crate) fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         if let Some(present) = &mut self.present
             && (present.batch, present.capacity) == (batch, capacity)
         {
@@ -289,7 +282,7 @@ impl Pair {
     }
 
     /// Begins in both, in one memory if either can use the other's. Returns why they do not share it.
-    fn share(&mut self, batch: usize, capacity: usize) -> Result<Option<String>, EngineError> {
+    fn share(&mut self, batch: usize, capacity: usize) -> Result<Option<String>> {
         let mut obstacles = Vec::new();
         for (owner, other) in [(DECODE, PREFILL), (PREFILL, DECODE)] {
             self.parts[owner].begin(batch, capacity)?;
@@ -313,7 +306,7 @@ impl Pair {
     }
 
     /// As [`engine::Decode::append`], of `count` positions that have been checked.
-    pub(crate) fn append(&mut self, tokens: &[u32], count: usize, want: Want) -> Result<&[f32], EngineError> {
+    pub(crate) fn append(&mut self, tokens: &[u32], count: usize, want: Want) -> Result<&[f32]> {
         let is_step = count == 1 && self.sizes().2 > 0;
         let by = if is_step { DECODE } else { PREFILL };
         self.bring(by)?;
@@ -332,10 +325,12 @@ impl Pair {
     }
 
     /// Gives all positions to the engine that decodes.
-    pub(crate) fn hand_over(&mut self) -> Result<HandedOver, EngineError> {
+    pub(crate) fn hand_over(&mut self) -> Result<HandOver> {
         let bytes = self.bring(DECODE)?;
-        let address = |at: usize| self.present.as_ref().map_or(0, |present| present.memories[at].address());
-        Ok(HandedOver { bytes, addresses: [address(PREFILL), address(DECODE)] })
+        let address =
+            |at: usize| self.present.as_ref().map_or(0, |present| present.memories[at].address() as u64);
+        let (prefill_address, decode_address) = (address(PREFILL), address(DECODE));
+        Ok(HandOver { times: 1, bytes, prefill_address, decode_address, ..HandOver::default() })
     }
 
     /// Why keys and values of the present sequences are copied, if they are.
@@ -344,7 +339,7 @@ impl Pair {
     }
 
     /// Gives the engine `to` the positions that it lacks. Returns the bytes copied.
-    fn bring(&mut self, to: usize) -> Result<u64, EngineError> {
+    fn bring(&mut self, to: usize) -> Result<u64> {
         let Some(present) = &mut self.present else { return Ok(0) };
         let (has, filled) = (present.has[to], present.filled);
         if has == filled {
@@ -372,7 +367,7 @@ impl Pair {
         Some(if present.is_shared { decode } else { decode + self.parts[PREFILL].kv_cache_bytes()? })
     }
 
-    pub(crate) fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    pub(crate) fn hidden_states(&mut self) -> Result<HiddenStates> {
         self.parts[self.latest].hidden_states()
     }
 }
@@ -399,8 +394,7 @@ impl Name {
         }
     }
 
-    /// The engine that this option names.
-    pub(crate) fn from_option(settings: &Settings, option: &str) -> Result<Name, EngineError> {
+    pub(crate) fn from_option(settings: &Settings, option: &str) -> Result<Name> {
         let names = Name::EACH.map(Name::as_str).join(", ");
         let Some(asked) = settings.options.get(option) else {
             return Err(EngineError::Input(format!("option {option} is missing: it names one of {names}")));
@@ -410,7 +404,7 @@ impl Name {
     }
 
     /// Loads it as it is when it is alone, but for idle threads.
-    pub(crate) fn load(self, bundle: &Bundle, settings: &Settings) -> Result<Box<dyn Part>, EngineError> {
+    pub(crate) fn load(self, bundle: &Bundle, settings: &Settings) -> Result<Box<dyn Part>> {
         let options = match self {
             // Its threads would otherwise go on spinning while the other engine computes.
             Name::Ort => BTreeMap::from([("spinning".to_owned(), "within-runs".to_owned())]),
@@ -425,80 +419,18 @@ impl Name {
     }
 }
 
-/// [`HandOver`] for an engine that is chosen at run time.
-trait Part {
+/// What a hybrid asks of an engine that is chosen at run time: [`InferenceEngine`] has no objects.
+trait Part: HandsOver {
     fn name(&self) -> &'static str;
     fn in_effect(&self) -> InEffect;
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError>;
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError>;
-    fn kv_cache_bytes(&self) -> Option<u64>;
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError>;
-    fn export(&mut self) -> Result<CacheMemory, EngineError>;
-    fn set_filled(&mut self, positions: usize) -> Result<(), EngineError>;
-
-    /// # Safety
-    /// As [`HandOver::begin_in`].
-    #[allow(unsafe_code)]
-    unsafe fn begin_in(
-        &mut self,
-        batch: usize,
-        capacity: usize,
-        memory: &CacheMemory,
-    ) -> Result<(), EngineError>;
-
-    /// # Safety
-    /// As [`HandOver::import`].
-    #[allow(unsafe_code)]
-    unsafe fn import(&mut self, from: &CacheMemory, positions: Range<usize>) -> Result<u64, EngineError>;
 }
 
-impl<E: HandOver> Part for E {
+impl<E: InferenceEngine + HandsOver> Part for E {
     fn name(&self) -> &'static str {
         E::FRAMEWORK
     }
 
     fn in_effect(&self) -> InEffect {
         InferenceEngine::in_effect(self)
-    }
-
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
-        Decode::begin(self, batch, capacity)
-    }
-
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
-        Decode::append(self, tokens, want)
-    }
-
-    fn kv_cache_bytes(&self) -> Option<u64> {
-        Decode::kv_cache_bytes(self)
-    }
-
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
-        Decode::hidden_states(self)
-    }
-
-    fn export(&mut self) -> Result<CacheMemory, EngineError> {
-        HandOver::export(self)
-    }
-
-    fn set_filled(&mut self, positions: usize) -> Result<(), EngineError> {
-        HandOver::set_filled(self, positions)
-    }
-
-    #[allow(unsafe_code)]
-    unsafe fn begin_in(
-        &mut self,
-        batch: usize,
-        capacity: usize,
-        memory: &CacheMemory,
-    ) -> Result<(), EngineError> {
-        // SAFETY: the caller's.
-        unsafe { HandOver::begin_in(self, batch, capacity, memory) }
-    }
-
-    #[allow(unsafe_code)]
-    unsafe fn import(&mut self, from: &CacheMemory, positions: Range<usize>) -> Result<u64, EngineError> {
-        // SAFETY: the caller's.
-        unsafe { HandOver::import(self, from, positions) }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use worker::engine::{CacheMemory, Plane};
+use worker::engine::{CacheMemory, Plane, Result};
 
 use super::*;
 
@@ -44,20 +44,24 @@ impl Part for Toy {
 
     fn in_effect(&self) -> InEffect {
         InEffect {
-            weights: Precision::F32,
+            precision: "f32".into(),
             activations: "f32".into(),
-            kv_cache: Precision::F32,
-            kv_cache_policy: KvCachePolicy::Preallocated,
-            device: Device::Cpu,
+            kv_cache_precision: "f32".into(),
+            kv_cache: KvCachePolicy::Preallocated,
+            device: Device::Cpu.into(),
             threads: 1,
             jit: "eager".into(),
             optimised: None,
             weight_storage: "mapped".into(),
-            kernels: vec!["none".into()],
+            kernels: vec!["none"].into(),
+            shard_bytes: None,
+            hybrid: None,
         }
     }
+}
 
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+impl Decode for Toy {
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         if self.batch != batch {
             self.borrowed = None;
             self.keys = vec![0.0; batch * capacity];
@@ -67,7 +71,7 @@ impl Part for Toy {
         Ok(())
     }
 
-    fn append(&mut self, tokens: &[u32], _want: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, tokens: &[u32], _want: Want) -> Result<&[f32]> {
         self.note(format!("appends {} at {}", tokens.len(), self.filled));
         let keys = self.export()?.layers[0][0].address as *mut f32;
         for &token in tokens {
@@ -89,12 +93,14 @@ impl Part for Toy {
         Some((2 * self.batch * CAPACITY * 4) as u64)
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         self.note("tells hidden states".into());
         Ok(HiddenStates { layers: Vec::new() })
     }
+}
 
-    fn export(&mut self) -> Result<CacheMemory, EngineError> {
+impl HandsOver for Toy {
+    fn export(&mut self) -> Result<CacheMemory> {
         let shape = [self.batch, 1, CAPACITY, 1];
         let plane = |numbers: &mut Vec<f32>| Plane::contiguous(numbers.as_mut_ptr() as usize, shape);
         Ok(match &self.borrowed {
@@ -103,19 +109,14 @@ impl Part for Toy {
         })
     }
 
-    fn set_filled(&mut self, positions: usize) -> Result<(), EngineError> {
+    fn set_filled(&mut self, positions: usize) -> Result<()> {
         self.note(format!("is told of {positions}"));
         self.filled = positions;
         Ok(())
     }
 
     #[allow(unsafe_code)]
-    unsafe fn begin_in(
-        &mut self,
-        batch: usize,
-        _capacity: usize,
-        memory: &CacheMemory,
-    ) -> Result<(), EngineError> {
+    unsafe fn begin_in(&mut self, batch: usize, _capacity: usize, memory: &CacheMemory) -> Result<()> {
         if !self.borrows || batch > 1 {
             return Err(EngineError::Unsupported("borrows nothing".into()));
         }
@@ -125,7 +126,7 @@ impl Part for Toy {
     }
 
     #[allow(unsafe_code)]
-    unsafe fn import(&mut self, from: &CacheMemory, positions: Range<usize>) -> Result<u64, EngineError> {
+    unsafe fn import(&mut self, from: &CacheMemory, positions: Range<usize>) -> Result<u64> {
         self.note(format!("copies {positions:?}"));
         let keys = from.layers[0][0].address as *const f32;
         // SAFETY: the other toy still exists, and has that capacity.
@@ -176,7 +177,7 @@ fn whoever_can_use_the_others_memory_does_and_nothing_is_copied() {
         assert_eq!(pair.obstacle(), None);
         pair.append(&[5, 6], 2, Want::Last).unwrap();
         let handed = pair.hand_over().unwrap();
-        assert_eq!((handed.bytes, handed.addresses[0]), (0, handed.addresses[1]));
+        assert_eq!((handed.bytes, handed.prefill_address), (0, handed.decode_address));
         assert_eq!(pair.append(&[7], 1, Want::Last).unwrap(), [5.0, 6.0, 7.0]);
         assert_eq!(calls(&noted), ["a appends 2 at 0", "b is told of 2", "b appends 1 at 2"]);
         assert_eq!(pair.kv_cache_bytes(), Some(2 * CAPACITY as u64 * 4), "one cache");
@@ -189,7 +190,7 @@ fn what_is_copied_is_told_once_with_bytes_and_reason() {
     pair.append(&[5, 6], 2, Want::Last).unwrap();
     let handed = pair.hand_over().unwrap();
     assert_eq!(handed.bytes, 2 * 4 * 2);
-    assert_ne!(handed.addresses[0], handed.addresses[1]);
+    assert_ne!(handed.prefill_address, handed.decode_address);
     assert_eq!(pair.hand_over().unwrap().bytes, 0, "it is there already");
     assert_eq!(pair.append(&[7], 1, Want::Last).unwrap(), [5.0, 6.0, 7.0]);
     assert_eq!(calls(&noted), ["a appends 2 at 0", "b copies 0..2", "b appends 1 at 2"]);

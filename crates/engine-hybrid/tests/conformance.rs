@@ -5,8 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use conformance::{Model, Reference, argmax, at, check_model, senseless, tiny, unsupported, with_options};
 use engine_hybrid::Hybrid;
-use worker::engine;
-use worker::engine::{Decode, Device, InferenceEngine, Precision, Settings, Want};
+use worker::engine::{Decode, HandOver, InferenceEngine, Precision, Settings, Want};
 
 const PAIRS: [(&str, &str); 6] = [
     ("tch", "candle"),
@@ -41,7 +40,7 @@ fn every_pair_conforms_on_every_architecture() {
 }
 
 /// The hand-over between a prompt and one step after it.
-fn hand_over(engine: &mut Hybrid, reference: &Reference, batch: usize) -> engine::HandedOver {
+fn hand_over(engine: &mut Hybrid, reference: &Reference, batch: usize) -> HandOver {
     let positions = reference.positions;
     engine.begin(batch, positions).expect("begins");
     let columns = |range: std::ops::Range<usize>| -> Vec<u32> {
@@ -66,18 +65,18 @@ fn one_sequence_is_handed_over_in_place() {
             let mut engine = Hybrid::load(&bundle, &settings(pair)).expect("loads");
             let case = format!("{pair:?}");
             let handed = hand_over(&mut engine, &reference, 1);
-            let obstacle = engine.hybrid().expect("it is one").obstacle;
+            let obstacle = engine.obstacle();
             // Only ONNX Runtime pads heads of an odd size.
             let is_padded = !bundle.config().head_dim.is_multiple_of(8);
             if is_padded && [pair.0, pair.1].contains(&"ort") {
                 assert!(handed.bytes > 0 && obstacle.is_some(), "{case}: {handed:?}");
             } else {
                 assert_eq!((handed.bytes, &obstacle), (0, &None), "{case}: {handed:?}");
-                assert_eq!(handed.addresses[0], handed.addresses[1], "{case}");
-                assert_ne!(handed.addresses[0], 0, "{case}");
+                assert_eq!(handed.prefill_address, handed.decode_address, "{case}");
+                assert_ne!(handed.prefill_address, 0, "{case}");
             }
             // The same memory in a later request of the same size.
-            assert_eq!(hand_over(&mut engine, &reference, 1).addresses, handed.addresses, "{case}");
+            assert_eq!(hand_over(&mut engine, &reference, 1), handed, "{case}");
         }
     }
 }
@@ -97,8 +96,8 @@ fn a_batch_is_copied_once_where_libtorch_is_a_part_and_shared_where_it_is_none()
         }
         let numbers = 2 * config.layers * 2 * config.kv_heads * config.head_dim * (reference.positions - 1);
         assert_eq!(handed.bytes, 4 * numbers as u64, "{pair:?}: keys and values of the prompt, once");
-        assert_ne!(handed.addresses[0], handed.addresses[1], "{pair:?}");
-        let obstacle = engine.hybrid().expect("it is one").obstacle.expect("a reason");
+        assert_ne!(handed.prefill_address, handed.decode_address, "{pair:?}");
+        let obstacle = engine.obstacle().expect("a reason");
         assert!(obstacle.contains("tch ") || obstacle.contains("gaps"), "{obstacle}");
     }
 }
@@ -152,8 +151,8 @@ fn what_a_hybrid_cannot_do_is_refused_with_the_reason() {
     for (settings, word) in [
         (Settings { precision: Precision::Int8, ..f32.clone() }, "rounds in its own way"),
         (Settings { precision: Precision::Bf16, ..f32.clone() }, "element types"),
-        (Settings { cache: Precision::F16, ..f32.clone() }, "in f32 alone"),
-        (Settings { device: Device::Cuda(0), ..f32.clone() }, "GPU"),
+        (Settings { kv_precision: Some(Precision::F16), ..f32.clone() }, "in f32 alone"),
+        (Settings { device: "cuda:0".into(), ..f32.clone() }, "GPU"),
     ] {
         let reason = unsupported::<Hybrid>(&model.bundle, &settings);
         assert!(reason.contains(word), "{reason}");

@@ -16,9 +16,9 @@ use std::time::Duration;
 pub use output::through;
 pub use script::{Noise, ProcessNoise};
 use worker::engine::{
-    Allocated, BatchPadding, Bench, Bundle, Decode, Encode, EncodeTask, EngineError, HiddenStates, InEffect,
-    InferenceEngine, KvCachePolicy, Profile, Run, Runtime, Settings, Side, Texts, Want, check_append,
-    check_append_each, check_begin,
+    Allocated, Bench, Bundle, Decode, Encode, EncodeTask, EngineError, HiddenStates, InEffect,
+    InferenceEngine, KvCachePolicy, Padding, Profile, Result, Run, Runtime, Settings, Side, Texts, Want,
+    check_append, check_append_each, check_begin,
 };
 
 use crate::output::{PlayedBench, PlayedGpu, Profiler};
@@ -43,7 +43,6 @@ pub struct Mock {
     /// Whether prompts of different lengths began the sequences.
     is_padded: bool,
     appends: usize,
-    /// Whether it has decoded a step.
     has_stepped: bool,
     logits: Vec<f32>,
     /// The state at every position of the last `append`.
@@ -70,7 +69,7 @@ impl Mock {
         extra
     }
 
-    fn misbehave(&self) -> Result<(), EngineError> {
+    fn misbehave(&self) -> Result<()> {
         if self.fault_is_due(Fault::Crash) {
             eprintln!("mock: this crash was asked for");
             std::process::abort();
@@ -100,7 +99,7 @@ impl InferenceEngine for Mock {
 
     const RUNS_GRAPHS: bool = true;
 
-    fn runtime() -> Result<Runtime, EngineError> {
+    fn runtime() -> Result<Runtime> {
         Ok(Runtime {
             binding: format!("engine-mock {}", env!("CARGO_PKG_VERSION")),
             library: "mock".into(),
@@ -109,7 +108,7 @@ impl InferenceEngine for Mock {
         })
     }
 
-    fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Self> {
         let script = Script::read(settings)?;
         let gpu = PlayedGpu::open(&script, settings)?;
         if let Some(reason) = &script.unsupported {
@@ -149,23 +148,25 @@ impl InferenceEngine for Mock {
 
     fn in_effect(&self) -> InEffect {
         InEffect {
-            weights: self.script.claimed_precision.unwrap_or(self.settings.precision),
+            precision: self.script.claimed_precision.unwrap_or(self.settings.precision).into(),
             activations: "f32".into(),
-            kv_cache: self.script.claimed_cache.unwrap_or(self.settings.cache),
-            kv_cache_policy: match self.config.causal {
+            kv_cache_precision: self.script.claimed_cache.unwrap_or_else(|| self.settings.cache()).into(),
+            kv_cache: match self.config.causal {
                 true => KvCachePolicy::Preallocated,
                 false => KvCachePolicy::None,
             },
-            device: self.settings.device,
+            device: self.settings.device().into(),
             threads: self.settings.threads.max(1),
             jit: "none (mock)".into(),
             optimised: self.script.optimised,
             weight_storage: "none (mock)".into(),
-            kernels: vec![self.script.kernel().into()],
+            kernels: vec![self.script.kernel()].into(),
+            shard_bytes: None,
+            hybrid: None,
         }
     }
 
-    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
+    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>> {
         Ok(Some(Box::new(PlayedBench::new(settings, bytes)?)))
     }
 
@@ -173,32 +174,32 @@ impl InferenceEngine for Mock {
         self.gpu.as_ref()?.allocated()
     }
 
-    fn begin_profile(&mut self) -> Result<(), EngineError> {
+    fn begin_profile(&mut self) -> Result<()> {
         self.profiler.begin(&self.script)
     }
 
-    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+    fn end_profile(&mut self) -> Result<Profile> {
         self.profiler.end()
     }
 
-    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+    fn encode(&mut self) -> Result<&mut dyn Encode> {
         Ok(self)
     }
 
-    fn graph(&mut self) -> Result<&mut dyn Run, EngineError> {
+    fn graph(&mut self) -> Result<&mut dyn Run> {
         if self.config.graph.is_none() {
             return Err(EngineError::Unsupported("the model is no ONNX file".into()));
         }
         Ok(self)
     }
 
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         Ok(self)
     }
 }
 
 impl Encode for Mock {
-    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError> {
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32]> {
         texts.check(&self.config, task)?;
         self.appends += 1;
         self.misbehave()?;
@@ -242,13 +243,13 @@ impl Encode for Mock {
         self.filled
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         Decode::hidden_states(self)
     }
 }
 
 impl Decode for Mock {
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         check_begin(&self.config, batch, capacity)?;
         (self.batch, self.capacity, self.filled) = (batch, capacity, 0);
         self.is_padded = false;
@@ -260,12 +261,12 @@ impl Decode for Mock {
         Ok(())
     }
 
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         let count = check_append(&self.config, tokens, self.batch, self.filled, self.capacity)?;
         self.append_rows(tokens.chunks_exact(count), (count, want))
     }
 
-    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32], EngineError> {
+    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32]> {
         let sizes = (self.batch, self.filled, self.capacity);
         let longest = check_append_each(&self.config, (tokens, lengths), sizes)?;
         let ends = lengths.iter().scan(0, |end, &length| {
@@ -277,8 +278,8 @@ impl Decode for Mock {
     }
 
     /// A state for each sequence needs no padding but in the KV cache.
-    fn padding(&self) -> Option<BatchPadding> {
-        self.is_padded.then_some(BatchPadding { side: Side::Left, computed: 0 })
+    fn padding(&self) -> Option<Padding> {
+        self.is_padded.then_some(Padding { side: Side::Left, computed: 0 })
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
@@ -286,7 +287,7 @@ impl Decode for Mock {
         (bytes > 0).then_some(bytes)
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         if !self.script.layers {
             return Err(EngineError::Unsupported("the mock has no layers".into()));
         }
@@ -309,7 +310,7 @@ impl Mock {
         &mut self,
         rows: impl Iterator<Item = &'a [u32]>,
         (count, want): (usize, Want),
-    ) -> Result<&[f32], EngineError> {
+    ) -> Result<&[f32]> {
         let start_ns = self.profiler.now();
         self.appends += 1;
         self.misbehave()?;
@@ -393,7 +394,6 @@ impl BusyThreads {
         Ok(busy)
     }
 
-    /// Whether they are to burn.
     pub(crate) fn set(&self, busy: bool) {
         self.flags.busy.store(busy, Ordering::Relaxed);
         if busy {

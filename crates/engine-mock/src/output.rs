@@ -12,10 +12,10 @@ use gpu::simulated::Player;
 use serde_json::Value;
 use worker::engine::{
     Allocated, Bench, Bundle, Device, Dtype, EngineError, Graph, Precision, Profile, ProfileClock,
-    ProfileEvent, Run, Settings, Tensor,
+    ProfileEvent, Result, Run, Settings, Tensor,
 };
 
-use crate::script::{Fault, GpuScript, Options, Part, Script, unix_time};
+use crate::script::{Fault, Options, Part, Script, unix_time};
 use crate::{Mock, mix};
 
 /// Wraps a worker's output to apply the faults of its job.
@@ -34,11 +34,9 @@ pub fn through(job: &str, output: Box<dyn Write>) -> Box<dyn Write> {
     if changes.is_none() { output } else { Box::new(Changed { changes, output, lines: 0 }) }
 }
 
-/// The changes to a worker's events.
 struct Changes {
     /// Happens at the second event or, if it concerns a certain one, with that.
     fault: Option<Fault>,
-    /// An event that is not sent.
     leave_out: Option<String>,
     /// Readings that replace the true ones: JSON pointers that begin with the event, and the values.
     say: Vec<(String, Value)>,
@@ -143,10 +141,8 @@ impl Write for Changed {
 
 // Simulated runs of an ONNX file: its operators are not read.
 
-/// Numbers in each output.
 const NUMBERS: usize = 4;
 
-/// Upper bound of whole numbers.
 const BELOW: u64 = 100;
 
 impl Run for Mock {
@@ -154,7 +150,7 @@ impl Run for Mock {
         self.config.graph.as_ref().expect("this capability is given for ONNX files alone")
     }
 
-    fn feed(&mut self, inputs: &[Tensor]) -> Result<(), EngineError> {
+    fn feed(&mut self, inputs: &[Tensor]) -> Result<()> {
         let rows = rows(Run::graph(self), inputs);
         let of_row = |row: usize| {
             inputs.iter().fold(0xcbf2_9ce4_8422_2325, |state, input| {
@@ -170,7 +166,7 @@ impl Run for Mock {
         Ok(())
     }
 
-    fn run(&mut self) -> Result<(), EngineError> {
+    fn run(&mut self) -> Result<()> {
         self.ran = None;
         self.appends += 1;
         self.misbehave()?;
@@ -182,7 +178,7 @@ impl Run for Mock {
         Ok(())
     }
 
-    fn outputs(&mut self) -> Result<Vec<Tensor>, EngineError> {
+    fn outputs(&mut self) -> Result<Vec<Tensor>> {
         let states = self.ran.as_ref().ok_or_else(|| EngineError::Input("outputs before a run".into()))?;
         let perturb = self.script.perturb;
         let shape = if self.has_rows { vec![states.len(), NUMBERS] } else { vec![NUMBERS] };
@@ -266,7 +262,7 @@ fn protocol_pipe() -> io::Result<File> {
 
 /// Maps a copy of the weights as engines map them, and reads it after its file was cut off: the system ends a process for
 /// that, and no program can turn it into an error.
-pub(crate) fn read_what_is_cut_off(bundle: &Bundle, precision: Precision) -> Result<(), EngineError> {
+pub(crate) fn read_what_is_cut_off(bundle: &Bundle, precision: Precision) -> Result<()> {
     let copy = std::env::temp_dir().join(format!("photofinish-mock-{}", std::process::id()));
     let failed = |error: io::Error| EngineError::Framework(format!("{}: {error}", copy.display()));
     std::fs::copy(bundle.weights_path(precision)?, &copy).map_err(failed)?;
@@ -310,7 +306,7 @@ pub(crate) fn replace_parity_file(fault: Fault, line: &[u8]) -> io::Result<()> {
 pub(crate) struct Profiler(Option<Vec<ProfileEvent>>);
 
 impl Profiler {
-    pub(crate) fn begin(&mut self, script: &Script) -> Result<(), EngineError> {
+    pub(crate) fn begin(&mut self, script: &Script) -> Result<()> {
         if !script.profiler {
             return Err(EngineError::Unsupported(
                 "The mock has no profiler unless its script says so.".into(),
@@ -349,7 +345,7 @@ impl Profiler {
         }
     }
 
-    pub(crate) fn end(&mut self) -> Result<Profile, EngineError> {
+    pub(crate) fn end(&mut self) -> Result<Profile> {
         let events = self.0.take();
         let events = events.ok_or_else(|| EngineError::Input("end_profile before begin_profile".into()))?;
         Ok(Profile {
@@ -363,9 +359,9 @@ impl Profiler {
 
 // A simulated GPU: work is launched, and done some time later.
 
-/// The GPU of a model that is loaded.
 pub(crate) struct PlayedGpu {
-    script: GpuScript,
+    allocated: Option<Allocated>,
+    synchronises: bool,
     /// Work that was launched and not waited for.
     pending: Duration,
     /// Its entry in the list of the GPU's processes.
@@ -374,55 +370,56 @@ pub(crate) struct PlayedGpu {
 
 impl PlayedGpu {
     /// `None` for a model on the CPU.
-    pub(crate) fn open(script: &Script, settings: &Settings) -> Result<Option<PlayedGpu>, EngineError> {
-        let script = match (settings.device, script.gpu()) {
-            (Device::Cpu, _) => return Ok(None),
-            (Device::Cuda(_), Some(script)) => script,
-            (Device::Cuda(_), None) => {
-                return Err(EngineError::Unsupported("the mock computes nothing on a GPU".into()));
-            }
-        };
+    pub(crate) fn open(script: &Script, settings: &Settings) -> Result<Option<PlayedGpu>> {
+        if settings.device() == Device::Cpu {
+            return Ok(None);
+        }
+        if script.gpu_bandwidth.is_none() {
+            return Err(EngineError::Unsupported("the mock computes nothing on a GPU".into()));
+        }
         // The GPUs that the worker reads. Without them no process list exists.
         let gpus = gpu::simulated::named();
-        let listed = gpus.map(|gpus| gpu::simulated::play(&gpus, script.memory_bytes));
+        let listed = gpus.map(|gpus| gpu::simulated::play(&gpus, script.gpu_memory_bytes()));
         let listed = listed.transpose().map_err(|error| EngineError::Framework(error.to_string()))?;
-        Ok(Some(PlayedGpu { script, pending: Duration::ZERO, _listed: listed }))
+        let (allocated, synchronises) = (script.gpu_allocated(), script.synchronises.unwrap_or(true));
+        Ok(Some(PlayedGpu { allocated, synchronises, pending: Duration::ZERO, _listed: listed }))
     }
 
     /// Launches work, and returns how long to wait for all of it; zero if the script does not wait.
     pub(crate) fn launch(&mut self, work: Duration) -> Duration {
         self.pending += work;
-        if self.script.synchronises { std::mem::take(&mut self.pending) } else { Duration::ZERO }
+        if self.synchronises { std::mem::take(&mut self.pending) } else { Duration::ZERO }
     }
 
     pub(crate) fn allocated(&self) -> Option<Allocated> {
-        self.script.allocated
+        self.allocated
     }
 
     pub(crate) fn synchronises(&self) -> bool {
-        self.script.synchronises
+        self.synchronises
     }
 }
 
 /// Buffers on a simulated GPU.
 pub(crate) struct PlayedBench {
     script: Script,
-    gpu: GpuScript,
+    /// In GB/s.
+    bandwidth: f64,
     device: Device,
     precision: Precision,
     bytes: u64,
 }
 
-/// Rows and columns of the matrices.
 const SIDE: u64 = 4096;
 
 impl PlayedBench {
-    pub(crate) fn new(settings: &Settings, bytes: usize) -> Result<PlayedBench, EngineError> {
+    pub(crate) fn new(settings: &Settings, bytes: usize) -> Result<PlayedBench> {
         let script = Script::read(settings)?;
-        let gpu = script.gpu().ok_or_else(|| EngineError::Unsupported("the mock plays no GPU".into()))?;
+        let no_gpu = || EngineError::Unsupported("the mock plays no GPU".into());
+        let bandwidth = script.gpu_bandwidth.ok_or_else(no_gpu)?;
         script.begin();
-        let (device, precision) = (settings.device, settings.precision);
-        Ok(PlayedBench { script, gpu, device, precision, bytes: bytes as u64 })
+        let (device, precision) = (settings.device(), settings.precision);
+        Ok(PlayedBench { script, bandwidth, device, precision, bytes: bytes as u64 })
     }
 
     /// Does so much work at this many units a nanosecond.
@@ -441,12 +438,12 @@ impl Bench for PlayedBench {
         self.precision
     }
 
-    fn copies(&mut self, times: usize) -> Result<u64, EngineError> {
-        Ok(self.work(2 * self.bytes * times as u64, self.gpu.bandwidth))
+    fn copies(&mut self, times: usize) -> Result<u64> {
+        Ok(self.work(2 * self.bytes * times as u64, self.bandwidth))
     }
 
-    fn products(&mut self, times: usize) -> Result<u64, EngineError> {
-        Ok(self.work(2 * SIDE.pow(3) * times as u64, self.gpu.arithmetic))
+    fn products(&mut self, times: usize) -> Result<u64> {
+        Ok(self.work(2 * SIDE.pow(3) * times as u64, self.script.gpu_gflops.unwrap_or(100_000.0)))
     }
 }
 
@@ -455,7 +452,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use bundle::Bundle;
-    use worker::engine::{Device, InferenceEngine, Precision, Settings};
+    use worker::engine::{InferenceEngine, Precision, Settings};
 
     use super::*;
 
@@ -481,16 +478,8 @@ mod tests {
         {
             std::fs::write(directory.path().join(name), text).unwrap();
         }
-        let settings = Settings {
-            precision: Precision::F32,
-            cache: Precision::F32,
-            device: Device::Cpu,
-            threads: 1,
-            jit: true,
-            hidden_states: false,
-            dequantised: false,
-            options: options.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
-        };
+        let options = options.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let settings = Settings { options, ..Settings::on_cpu(Precision::F32, 1) };
         Mock::load(&Bundle::open(directory.path()).unwrap(), &settings).unwrap()
     }
 

@@ -11,13 +11,12 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use worker::engine::{Allocated, EngineError, Precision, Settings};
+use worker::engine::{Allocated, EngineError, Precision, Result, Settings};
 
 /// The options of a variant (`configs/engines/*.toml`), all optional.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Options {
-    /// The worker's clock.
     clock: Clock,
     /// Time of a load; 1 ms if it is left out.
     #[serde(deserialize_with = "milliseconds", default = "load")]
@@ -81,13 +80,12 @@ pub(crate) struct Options {
     /// The fault, and the call of `append` at which it happens (0: at load).
     pub(crate) fault: Option<Fault>,
     pub(crate) fault_at: usize,
-    /// An event that it does not send.
     pub(crate) leave_out: Option<String>,
     /// Readings that replace the true ones: `usage/peak_bytes=0;loaded/load_ns=0`.
     pub(crate) say: Option<String>,
     /// GB/s and GFLOP/s of a simulated GPU; without the first there is none.
-    gpu_bandwidth: Option<f64>,
-    gpu_gflops: Option<f64>,
+    pub(crate) gpu_bandwidth: Option<f64>,
+    pub(crate) gpu_gflops: Option<f64>,
     /// Held on that GPU from load on, where `PHOTOFINISH_NVML` names a file of `gpu::simulated`.
     gpu_memory_mb: f64,
     /// The reported peak of its own allocator there, and its use after the load (as much); without the first it
@@ -95,11 +93,11 @@ pub(crate) struct Options {
     gpu_allocated_mb: Option<f64>,
     gpu_loaded_mb: Option<f64>,
     /// Whether `append` waits until that GPU has done its work. If not, it returns the results so far.
-    synchronises: Option<bool>,
+    pub(crate) synchronises: Option<bool>,
 }
 
 impl Options {
-    pub(crate) fn read(options: &BTreeMap<String, String>) -> Result<Options, EngineError> {
+    pub(crate) fn read(options: &BTreeMap<String, String>) -> Result<Options> {
         // A number or `true` is its JSON; other texts are texts.
         let value = |text: &String| serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str()));
         let options: Value = options
@@ -111,20 +109,18 @@ impl Options {
             .map_err(|error| EngineError::Input(format!("option {}: {}", error.path(), error.inner())))
     }
 
-    /// The GPU that it simulates, if any.
-    pub(crate) fn gpu(&self) -> Option<GpuScript> {
-        let bytes = |megabytes: f64| (megabytes.max(0.0) * 1e6) as u64;
-        let in_use = |peak: f64| self.gpu_loaded_mb.unwrap_or(peak);
-        Some(GpuScript {
-            bandwidth: self.gpu_bandwidth?,
-            arithmetic: self.gpu_gflops.unwrap_or(100_000.0),
-            memory_bytes: bytes(self.gpu_memory_mb),
-            allocated: self
-                .gpu_allocated_mb
-                .map(|peak| Allocated { in_use: bytes(in_use(peak)), peak: bytes(peak) }),
-            synchronises: self.synchronises.unwrap_or(true),
-        })
+    pub(crate) fn gpu_memory_bytes(&self) -> u64 {
+        bytes(self.gpu_memory_mb)
     }
+
+    pub(crate) fn gpu_allocated(&self) -> Option<Allocated> {
+        let peak = self.gpu_allocated_mb?;
+        Some(Allocated { in_use: bytes(self.gpu_loaded_mb.unwrap_or(peak)), peak: bytes(peak) })
+    }
+}
+
+fn bytes(megabytes: f64) -> u64 {
+    (megabytes.max(0.0) * 1e6) as u64
 }
 
 fn load() -> Duration {
@@ -143,14 +139,12 @@ fn milliseconds<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error
     Ok(Duration::from_secs_f64(f64::deserialize(from)?.max(0.0) / 1e3))
 }
 
-/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Fault {
     /// The process dies by a signal.
     Crash,
     Panic,
-    /// Never returns.
     Hang,
     /// An error of the framework, properly reported.
     Error,
@@ -216,21 +210,6 @@ const PAUSE: Duration = Duration::from_millis(5);
 static PROMPTS: AtomicUsize = AtomicUsize::new(0);
 static LAST: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// The abilities of a simulated GPU.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct GpuScript {
-    /// In GB/s, and in GFLOP/s.
-    pub(crate) bandwidth: f64,
-    pub(crate) arithmetic: f64,
-    /// Held there from load on.
-    pub(crate) memory_bytes: u64,
-    /// The part of that which its allocator claims to have handed out, if it claims any.
-    pub(crate) allocated: Option<Allocated>,
-    /// Whether `append` waits for the GPU.
-    pub(crate) synchronises: bool,
-}
-
-/// The options, and the noise of this process.
 pub(crate) struct Script {
     options: Options,
     noise: ProcessNoise,
@@ -246,7 +225,7 @@ impl Deref for Script {
 }
 
 impl Script {
-    pub(crate) fn read(settings: &Settings) -> Result<Script, EngineError> {
+    pub(crate) fn read(settings: &Settings) -> Result<Script> {
         let options = Options::read(&settings.options)?;
         // Each process its own noise, as in real life.
         let seed = u64::from(std::process::id()) ^ unix_time().as_nanos() as u64;
@@ -372,7 +351,6 @@ impl Noise {
     }
 }
 
-/// The noise of one process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProcessNoise {
     noise: Noise,

@@ -10,17 +10,15 @@ use onnx::fused::encoder::{
 use onnx::graph::{LAST_POSITIONS, POSITIONS, SCORES, TOKENS, TOTAL, rotary_names};
 use ort::session::{OutputSelector, RunOptions, SessionInputValue};
 use ort::value::{PrimitiveTensorElementType, Tensor};
-use worker::engine::{Encode, EncodeTask, EngineError, HiddenStates, Padded, Texts};
+use worker::engine::{Encode, EncodeTask, HiddenStates, Padded, Result, Texts};
 
 use crate::model::Model;
 use crate::runtime::framework;
 
 pub(crate) struct Encoder {
     pub(crate) model: Model,
-    /// The numbers of the last task.
     numbers: Vec<f32>,
     computed: usize,
-    /// Hidden states of the last texts, if requested.
     hidden: Option<Vec<Vec<f32>>>,
 }
 
@@ -32,7 +30,7 @@ pub(crate) fn kernels(model: &Model) -> Vec<String> {
         (false, true) => "Add and LayerNormalization without biases",
         (false, false) => "Add and LayerNormalization with biases",
     };
-    let layout = match model.options.padding {
+    let layout = match model.running.options.padding {
         Some(padding) => format!("{padding}, fused q/k/v"),
         None => "attention on texts padded to the longest, linear layers of texts unpadded, fused q/k/v"
             .to_owned(),
@@ -50,7 +48,7 @@ impl Encoder {
 
     /// Positions that attention computes for each text.
     fn width(&self, texts: Texts<'_>) -> usize {
-        self.model.options.padding.map_or(texts.longest(), |padding| padding.width(&texts))
+        self.model.running.options.padding.map_or(texts.longest(), |padding| padding.width(&texts))
     }
 
     fn run(&mut self, texts: Texts<'_>, task: EncodeTask) -> ort::Result<()> {
@@ -66,11 +64,11 @@ impl Encoder {
         let selected = others.fold(OutputSelector::no_default().with(&name), OutputSelector::with);
         let options = RunOptions::new()?.with_outputs(selected);
         let width = self.width(texts);
-        let encoder = config.encoder.as_ref().filter(|_| self.model.options.padding.is_some());
+        let encoder = config.encoder.as_ref().filter(|_| self.model.running.options.padding.is_some());
         let padded = encoder.map(|encoder| Padded::to(width, texts, encoder.pad_token));
         let laid_out = padded.as_ref().map_or(texts, Padded::texts);
         let inputs = Inputs::new(&self.model, laid_out, texts.lengths)?;
-        let outputs = self.model.session.run_with_options(inputs.0, &options)?;
+        let outputs = self.model.running.session.run_with_options(inputs.0, &options)?;
         let (_, found) = outputs[name.as_str()].try_extract_tensor::<f32>()?;
         self.numbers = texts.numbers(laid_out.lengths, (task, config), found);
         if self.hidden.is_some() {
@@ -90,7 +88,7 @@ impl Encoder {
 }
 
 impl Encode for Encoder {
-    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError> {
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32]> {
         texts.check(&self.model.config, task)?;
         self.run(texts, task).map_err(framework)?;
         self.computed = texts.lengths.len() * self.width(texts);
@@ -107,7 +105,7 @@ impl Encode for Encoder {
         self.computed
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         HiddenStates::kept(self.hidden.clone())
     }
 }
@@ -167,7 +165,7 @@ impl Inputs {
             types.resize(rows, 0);
             inputs.add(TYPES, &[rows], types)?;
         }
-        if model.options.padding.is_some() {
+        if model.running.options.padding.is_some() {
             inputs.add(CELLS, &[3], vec![count as i64, longest as i64, -1])?;
         } else {
             inputs.add(UNPADDED, &[rows], unpadded)?;

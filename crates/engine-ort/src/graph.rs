@@ -1,24 +1,18 @@
 //! An ONNX file, unchanged: a session that reads and writes tensors in host memory.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
 use bundle::{Bundle, Dtype, Graph, Precision};
 use ort::memory::Allocator;
-use ort::session::{Session, SessionInputValue};
+use ort::session::SessionInputValue;
+use ort::session::builder::SessionBuilder;
 use ort::value::{DynTensor, DynTensorValueType, TensorElementType};
-use worker::engine::{Device, EngineError, InEffect, KvCachePolicy, Run, Settings, Tensor};
+use worker::engine::{Device, EngineError, InEffect, KvCachePolicy, Result, Run, Settings, Tensor};
 
-use crate::model::{CountedThreads, end_profile};
-use crate::runtime::{Library, framework, session_builder};
-use crate::runtime::{Optimization, Options};
+use crate::model::Running;
+use crate::runtime::{Library, Optimization, Options, framework, session_builder};
 
 pub(crate) struct GraphSession {
     graph: Graph,
-    pub(crate) session: Session,
-    pub(crate) options: Options,
-    /// Threads that compute: the caller's and those that the session started.
-    threads: usize,
+    pub(crate) running: Running,
     inputs: Vec<(String, DynTensor)>,
     outputs: Vec<DynTensor>,
 }
@@ -29,59 +23,34 @@ impl GraphSession {
         bundle: &Bundle,
         graph: &Graph,
         settings: &Settings,
-    ) -> Result<GraphSession, EngineError> {
-        if settings.device != Device::Cpu {
+    ) -> Result<GraphSession> {
+        if settings.device() != Device::Cpu {
             return Err(EngineError::Unsupported("ONNX files run on a CPU alone here".into()));
         }
         let options = Options::from_settings(settings, bundle.config())?;
         let path = bundle.weights_path(settings.precision)?;
-        let threads = CountedThreads::default();
-        let started = Arc::clone(&threads.started);
-        let compile = || {
-            let mut builder = session_builder(library, options.optimization)?
-                .with_intra_threads(settings.threads)?
-                .with_thread_manager(threads)?;
-            if options.spins_within_runs_alone {
-                builder = builder.with_config_entry("session.force_spinning_stop", "1")?;
-            }
-            if let Some(path) = &options.profile {
-                builder = builder.with_profiling(path)?;
-            }
-            builder.commit_from_file(&path)
-        };
-        let session = compile().map_err(refused)?;
-        let threads = 1 + started.load(Ordering::SeqCst);
-        Ok(GraphSession {
-            graph: graph.clone(),
-            session,
-            options,
-            threads,
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-        })
+        let made = |mut builder: SessionBuilder| builder.commit_from_file(&path);
+        let running = session_builder(library, options.optimization)
+            .and_then(|builder| Running::start(builder, (settings.threads, options), made))
+            .map_err(refused)?;
+        Ok(GraphSession { graph: graph.clone(), running, inputs: Vec::new(), outputs: Vec::new() })
     }
 
     pub(crate) fn in_effect(&self) -> InEffect {
-        let optimization = self.options.optimization;
+        let optimization = self.running.options.optimization;
         InEffect {
-            weights: Precision::F32,
+            precision: Precision::F32.into(),
             activations: "as the file says".into(),
-            kv_cache: Precision::F32,
-            kv_cache_policy: KvCachePolicy::None,
-            device: Device::Cpu,
-            threads: self.threads,
-            jit: format!("graph optimisation: {}", optimization.name()),
+            kv_cache_precision: Precision::F32.into(),
+            kv_cache: KvCachePolicy::None,
+            device: Device::Cpu.into(),
+            threads: self.running.threads,
+            jit: format!("graph optimisation: {}", optimization.name()).into(),
             optimised: Some(optimization != Optimization::Off),
             weight_storage: "packed copy where a kernel has another layout".into(),
-            kernels: vec!["the file's operators on the CPU execution provider".into()],
-        }
-    }
-}
-
-impl Drop for GraphSession {
-    fn drop(&mut self) {
-        if let Some(Err(reason)) = end_profile(&mut self.session, &mut self.options) {
-            eprintln!("{reason}");
+            kernels: vec!["the file's operators on the CPU execution provider"].into(),
+            shard_bytes: None,
+            hybrid: None,
         }
     }
 }
@@ -91,7 +60,7 @@ impl Run for GraphSession {
         &self.graph
     }
 
-    fn feed(&mut self, inputs: &[Tensor]) -> Result<(), EngineError> {
+    fn feed(&mut self, inputs: &[Tensor]) -> Result<()> {
         let allocator = Allocator::default();
         let put = |tensor: &Tensor| {
             let mut value =
@@ -117,12 +86,12 @@ impl Run for GraphSession {
         Ok(())
     }
 
-    fn run(&mut self) -> Result<(), EngineError> {
+    fn run(&mut self) -> Result<()> {
         // Free the last outputs before new ones are allocated.
         self.outputs.clear();
         let inputs: Vec<(&str, SessionInputValue<'_>)> =
             self.inputs.iter().map(|(name, value)| (name.as_str(), value.into())).collect();
-        let mut outputs = self.session.run(inputs).map_err(refused)?;
+        let mut outputs = self.running.session.run(inputs).map_err(refused)?;
         for output in &self.graph.outputs {
             let value = outputs.remove(&output.name);
             let value = value.ok_or_else(|| EngineError::Framework(format!("no output {}", output.name)))?;
@@ -131,7 +100,7 @@ impl Run for GraphSession {
         Ok(())
     }
 
-    fn outputs(&mut self) -> Result<Vec<Tensor>, EngineError> {
+    fn outputs(&mut self) -> Result<Vec<Tensor>> {
         self.graph
             .outputs
             .iter()
@@ -141,7 +110,7 @@ impl Run for GraphSession {
     }
 }
 
-fn tensor(name: &str, value: &DynTensor) -> Result<Tensor, EngineError> {
+fn tensor(name: &str, value: &DynTensor) -> Result<Tensor> {
     let Some(dtype) = Dtype::ALL.into_iter().find(|dtype| element(*dtype) == *value.data_type()) else {
         let found = value.data_type();
         return Err(EngineError::Unsupported(format!(

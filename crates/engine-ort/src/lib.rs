@@ -2,9 +2,7 @@
 
 mod encoder;
 mod graph;
-
 mod model;
-
 mod runtime;
 mod sequences;
 #[cfg(test)]
@@ -15,24 +13,22 @@ use std::path::Path;
 use bundle::ModelConfig;
 use onnx::{Attention, DataType};
 use ort::environment::Environment;
-use ort::session::Session;
 use worker::engine;
 use worker::engine::{
-    BatchPadding, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine,
-    KvCachePolicy, Precision, Profile, Run, Runtime, Settings, Side, Want,
+    Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
+    Options as _, Padding, Precision, Profile, Result, Run, Runtime, Settings, Side, Want,
 };
 
 use crate::encoder::Encoder;
 use crate::graph::GraphSession;
-use crate::model::Model;
 pub use crate::model::location;
-use crate::runtime::framework;
-use crate::runtime::{Optimization, Options};
+use crate::model::{Model, Running};
+use crate::runtime::{Optimization, framework};
 use crate::sequences::Sequences;
 
 /// The environment of the library that this engine loads; a process has only one. For other programs that use
 /// ONNX Runtime directly.
-pub fn environment() -> Result<Environment, EngineError> {
+pub fn environment() -> Result<Environment> {
     Ok(runtime::library()?.environment.clone())
 }
 
@@ -42,7 +38,6 @@ pub struct Ort {
     body: Body,
 }
 
-/// The loaded model.
 enum Body {
     Decoder(Box<Decoder>),
     Encoder(Box<Encoder>),
@@ -62,7 +57,7 @@ impl Body {
         }
     }
 
-    fn decoder(&mut self) -> Result<&mut Decoder, EngineError> {
+    fn decoder(&mut self) -> Result<&mut Decoder> {
         match self {
             Body::Decoder(decoder) => Ok(decoder),
             Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
@@ -72,27 +67,26 @@ impl Body {
         }
     }
 
-    fn session_ref(&self) -> &Session {
+    fn running(&self) -> &Running {
         match self {
-            Body::Decoder(decoder) => &decoder.model.session,
-            Body::Encoder(encoder) => &encoder.model.session,
-            Body::Graph(graph) => &graph.session,
+            Body::Decoder(decoder) => &decoder.model.running,
+            Body::Encoder(encoder) => &encoder.model.running,
+            Body::Graph(graph) => &graph.running,
         }
     }
 
-    /// The session and its options.
-    fn session(&mut self) -> (&mut Session, &mut Options) {
+    fn running_mut(&mut self) -> &mut Running {
         match self {
-            Body::Decoder(decoder) => (&mut decoder.model.session, &mut decoder.model.options),
-            Body::Encoder(encoder) => (&mut encoder.model.session, &mut encoder.model.options),
-            Body::Graph(graph) => (&mut graph.session, &mut graph.options),
+            Body::Decoder(decoder) => &mut decoder.model.running,
+            Body::Encoder(encoder) => &mut encoder.model.running,
+            Body::Graph(graph) => &mut graph.running,
         }
     }
 }
 
 impl Ort {
     /// As [`InferenceEngine::load`], with the given form of attention.
-    fn load_with(bundle: &Bundle, attention: Attention, settings: &Settings) -> Result<Ort, EngineError> {
+    fn load_with(bundle: &Bundle, attention: Attention, settings: &Settings) -> Result<Ort> {
         let model = Model::compile(runtime::library()?, bundle, attention, settings)?;
         let in_effect = in_effect(&model, settings);
         Ok(Ort { in_effect, body: Body::new(model) })
@@ -103,7 +97,7 @@ impl InferenceEngine for Ort {
     const FRAMEWORK: &'static str = "ort";
     const RUNS_GRAPHS: bool = true;
 
-    fn runtime() -> Result<Runtime, EngineError> {
+    fn runtime() -> Result<Runtime> {
         let library = runtime::library()?;
         Ok(Runtime {
             binding: runtime::BINDING.into(),
@@ -113,7 +107,7 @@ impl InferenceEngine for Ort {
         })
     }
 
-    fn load(bundle: &Bundle, settings: &Settings) -> Result<Ort, EngineError> {
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Ort> {
         if let Some(graph) = &bundle.config().graph {
             let session = GraphSession::load(runtime::library()?, bundle, graph, settings)?;
             return Ok(Ort { in_effect: session.in_effect(), body: Body::Graph(Box::new(session)) });
@@ -127,7 +121,7 @@ impl InferenceEngine for Ort {
     }
 
     fn gpu_allocated(&self) -> Option<engine::Allocated> {
-        runtime::allocated(self.body.session_ref(), self.in_effect.device)
+        runtime::allocated(&self.body.running().session, Device::named(&self.in_effect.device))
     }
 
     fn profiled(settings: Settings, directory: &Path) -> Settings {
@@ -135,28 +129,28 @@ impl InferenceEngine for Ort {
     }
 
     /// The profile has been running since the load.
-    fn begin_profile(&mut self) -> Result<(), EngineError> {
-        match self.body.session().1.profile {
+    fn begin_profile(&mut self) -> Result<()> {
+        match self.body.running().options.profile {
             Some(_) => Ok(()),
             None => Err(EngineError::Input("begin_profile without the settings of profiled".into())),
         }
     }
 
-    fn end_profile(&mut self) -> Result<Profile, EngineError> {
-        let (session, options) = self.body.session();
-        let start_ns = session.profiling_start_ns().map_err(framework)?;
-        let file = model::end_profile(session, options).ok_or_else(|| {
+    fn end_profile(&mut self) -> Result<Profile> {
+        let running = self.body.running_mut();
+        let start_ns = running.session.profiling_start_ns().map_err(framework)?;
+        let file = running.end_profile().ok_or_else(|| {
             EngineError::Input("end_profile without begin_profile, or for the second time".into())
         })?;
         model::read(&file.map_err(EngineError::Framework)?, start_ns)
     }
 
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         self.body.decoder()?;
         Ok(self)
     }
 
-    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+    fn encode(&mut self) -> Result<&mut dyn Encode> {
         match &mut self.body {
             Body::Encoder(encoder) => Ok(encoder.as_mut()),
             Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
@@ -166,7 +160,7 @@ impl InferenceEngine for Ort {
         }
     }
 
-    fn graph(&mut self) -> Result<&mut dyn Run, EngineError> {
+    fn graph(&mut self) -> Result<&mut dyn Run> {
         match &mut self.body {
             Body::Graph(graph) => Ok(graph.as_mut()),
             _ => Err(EngineError::Input("the model is no ONNX file".into())),
@@ -175,7 +169,7 @@ impl InferenceEngine for Ort {
 }
 
 impl Decode for Ort {
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         let Decoder { model, sequences } = self.body.decoder()?;
         engine::check_begin(&model.config, batch, capacity)?;
         match sequences {
@@ -191,35 +185,31 @@ impl Decode for Ort {
         Ok(())
     }
 
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         let Decoder { model, sequences } = self.body.decoder()?;
-        let Some(sequences) = sequences else {
-            return Err(EngineError::Input("append before begin".into()));
-        };
+        let sequences = engine::begun(sequences.as_mut())?;
         let (batch, filled, capacity) = (sequences.batch, sequences.filled, sequences.capacity);
         engine::check_append(&model.config, tokens, batch, filled, capacity)?;
         sequences.append(model, tokens, want)?;
         Ok(sequences.logits())
     }
 
-    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32], EngineError> {
+    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32]> {
         let Decoder { model, sequences } = self.body.decoder()?;
-        let Some(sequences) = sequences else {
-            return Err(EngineError::Input("append before begin".into()));
-        };
+        let sequences = engine::begun(sequences.as_mut())?;
         let sizes = (sequences.batch, sequences.filled, sequences.capacity);
         engine::check_append_each(&model.config, (tokens, lengths), sizes)?;
-        if model.options.grows {
+        if model.running.options.grows {
             return Err(engine::no_place_for_padding());
         }
         sequences.append_each(model, tokens, lengths)?;
         Ok(sequences.logits())
     }
 
-    fn padding(&self) -> Option<BatchPadding> {
+    fn padding(&self) -> Option<Padding> {
         let Body::Decoder(decoder) = &self.body else { return None };
         let computed = decoder.sequences.as_ref()?.padding()?;
-        Some(BatchPadding { side: Side::Right, computed: computed as u64 })
+        Some(Padding { side: Side::Right, computed: computed as u64 })
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
@@ -229,7 +219,7 @@ impl Decode for Ort {
         }
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         let Decoder { model, sequences } = self.body.decoder()?;
         if !model.hidden_states {
             let text = "hidden states were not asked for when the model was loaded";
@@ -241,7 +231,7 @@ impl Decode for Ort {
 }
 
 fn in_effect(model: &Model, settings: &Settings) -> InEffect {
-    let (products, optimization) = (model.products, model.options.optimization);
+    let (products, optimization) = (model.products, model.running.options.optimization);
     let mut product = products.operator().to_owned();
     let float = if products.float() == DataType::Float16 { "f16" } else { "f32" };
     let mut activations = float.to_owned();
@@ -256,20 +246,22 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
     };
     let kernels = std::iter::once(product).chain(others).collect();
     InEffect {
-        weights: settings.precision,
-        activations,
-        kv_cache: if products.float() == DataType::Float16 { Precision::F16 } else { Precision::F32 },
-        kv_cache_policy: match model.attention.cached {
-            true if model.options.grows => KvCachePolicy::Growing,
+        precision: settings.precision.into(),
+        activations: activations.into(),
+        kv_cache_precision: float.into(),
+        kv_cache: match model.attention.cached {
+            true if model.running.options.grows => KvCachePolicy::Growing,
             true => KvCachePolicy::Preallocated,
             false => KvCachePolicy::None,
         },
-        device: model.device,
-        threads: model.threads,
-        jit: format!("graph optimisation: {}", optimization.name()),
+        device: model.device.into(),
+        threads: model.running.threads,
+        jit: format!("graph optimisation: {}", optimization.name()).into(),
         optimised: Some(optimization != Optimization::Off),
         weight_storage: products.weight_storage().into(),
         kernels,
+        shard_bytes: None,
+        hybrid: None,
     }
 }
 
@@ -277,7 +269,7 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
 fn decoder_kernels(model: &Model) -> [&'static str; 2] {
     let cache = match model.device {
         _ if !model.attention.causal => "no KV cache: every pass computes all positions",
-        _ if model.options.grows => "past keys and values copied into new present ones in every run",
+        _ if model.running.options.grows => "past keys and values copied into new present ones in every run",
         // Both load and the first append would fail if the cache were copied.
         Device::Cpu => "KV cache written in place (observed)",
         Device::Cuda(_) => "one KV cache bound as past and as present",
@@ -285,24 +277,24 @@ fn decoder_kernels(model: &Model) -> [&'static str; 2] {
     [model.attention.operators(), cache]
 }
 
-fn check_supported(config: &ModelConfig, settings: &Settings) -> Result<(), EngineError> {
-    if config.encoder.is_some() && settings.device != Device::Cpu {
+fn check_supported(config: &ModelConfig, settings: &Settings) -> Result<()> {
+    if config.encoder.is_some() && settings.device() != Device::Cpu {
         return Err(EngineError::Unsupported("ONNX Runtime encodes on a CPU alone here".into()));
     }
     check_precision(settings)?;
-    let kept = if settings.device == Device::Cpu { Precision::F32 } else { Precision::F16 };
-    if settings.cache == kept || config.encoder.is_some() {
+    let kept = if settings.device() == Device::Cpu { Precision::F32 } else { Precision::F16 };
+    if settings.cache() == kept || config.encoder.is_some() {
         return Ok(());
     }
     Err(EngineError::Unsupported(format!(
         "ONNX Runtime's GroupQueryAttention keeps keys and values in the type of its activations: in {kept} here, \
          not in {}",
-        settings.cache
+        settings.cache()
     )))
 }
 
-fn check_precision(settings: &Settings) -> Result<(), EngineError> {
-    let reason = match (settings.device, settings.precision) {
+fn check_precision(settings: &Settings) -> Result<()> {
+    let reason = match (settings.device(), settings.precision) {
         (Device::Cpu, Precision::F32 | Precision::Int8 | Precision::Int4 | Precision::Nf4) => return Ok(()),
         (Device::Cpu, _) if settings.converts_weights()? => return Ok(()),
         (Device::Cpu, Precision::F16) => {

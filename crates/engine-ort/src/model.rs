@@ -17,7 +17,7 @@ use ort::session::Session;
 use ort::session::builder::SessionBuilder;
 use serde_json::{Map, Value};
 use worker::engine::{
-    Bundle, BundleError, Device, EngineError, Profile, ProfileClock, ProfileEvent, Settings,
+    Bundle, BundleError, Device, EngineError, Profile, ProfileClock, ProfileEvent, Result, Settings,
 };
 
 use crate::runtime::{
@@ -34,15 +34,11 @@ pub(crate) struct Model {
     pub(crate) products: Products,
     /// Whether products round their activations, as observed by a probe.
     pub(crate) activations: Activations,
-    pub(crate) options: Options,
     pub(crate) device: Device,
-    pub(crate) session: Session,
+    pub(crate) running: Running,
     /// The table of relative positions, in encoders that have one.
     pub(crate) relative: Option<Vec<f32>>,
-    /// Whether the graph outputs its hidden states.
     pub(crate) hidden_states: bool,
-    /// Threads that compute: the caller's and those that the session started.
-    pub(crate) threads: usize,
 }
 
 impl Model {
@@ -51,7 +47,7 @@ impl Model {
         bundle: &Bundle,
         attention: Attention,
         settings: &Settings,
-    ) -> Result<Model, EngineError> {
+    ) -> Result<Model> {
         let options = Options::from_settings(settings, bundle.config())?;
         let products = Products {
             precision: settings.precision,
@@ -60,7 +56,7 @@ impl Model {
             folds_constants: options.optimization.folds_constants(),
         };
         let config = bundle.config().clone();
-        let builder = builder_on(settings.device, library, &config, attention, &options)?;
+        let builder = builder_on(settings.device(), library, &config, attention, &options)?;
         let activations = match products.by_codes() {
             true => runtime::activations(library, products)?,
             false => Activations::F32,
@@ -83,42 +79,20 @@ impl Model {
         let relative = config.relative_bias().map(|name| weights.tensor(&name)).transpose()?;
         let relative = relative.map(|table| numbers(&table));
         drop(weights);
-        let threads = CountedThreads::default();
-        let started = Arc::clone(&threads.started);
-        let compile = || {
-            let mut builder = builder
-                .with_intra_threads(settings.threads)?
-                .with_thread_manager(threads)?
-                .with_config_entry("session.model_external_initializers_file_folder_path", folder)?;
+        let made = |builder: SessionBuilder| {
             // `SkipLayerNormFusion` would restore the slower operator: see `onnx::fused`.
             let disabled = match products.converted {
                 true => "SkipLayerNormFusion;ConstantFolding",
                 false => "SkipLayerNormFusion",
             };
-            builder = builder.with_config_entry("optimization.disable_specified_optimizers", disabled)?;
-            if options.spins_within_runs_alone {
-                builder = builder.with_config_entry("session.force_spinning_stop", "1")?;
-            }
-            if let Some(path) = &options.profile {
-                builder = builder.with_profiling(path)?;
-            }
+            let builder = builder
+                .with_config_entry("session.model_external_initializers_file_folder_path", folder)?
+                .with_config_entry("optimization.disable_specified_optimizers", disabled)?;
             commit(builder, graph)
         };
-        let session = compile().map_err(framework)?;
-        let threads = 1 + started.load(Ordering::SeqCst);
-        let (device, hidden_states) = (settings.device, settings.hidden_states);
-        Ok(Model {
-            config,
-            attention,
-            products,
-            activations,
-            options,
-            device,
-            session,
-            relative,
-            hidden_states,
-            threads,
-        })
+        let running = Running::start(builder, (settings.threads, options), made).map_err(framework)?;
+        let (device, hidden_states) = (settings.device(), settings.hidden_states);
+        Ok(Model { config, attention, products, activations, device, running, relative, hidden_states })
     }
 }
 
@@ -129,7 +103,7 @@ fn builder_on(
     config: &ModelConfig,
     attention: Attention,
     options: &Options,
-) -> Result<SessionBuilder, EngineError> {
+) -> Result<SessionBuilder> {
     let (optimization, is_shared) = (options.optimization, attention.cached && !options.grows);
     match device {
         Device::Cuda(index) => cuda_session_builder(library, optimization, index),
@@ -140,24 +114,46 @@ fn builder_on(
     }
 }
 
-impl Model {
+/// A session with its options, as an encoder, a decoder or an ONNX file has it.
+pub(crate) struct Running {
+    pub(crate) session: Session,
+    pub(crate) options: Options,
+    /// Threads that compute: the caller's and those that the session started.
+    pub(crate) threads: usize,
+}
+
+impl Running {
+    /// `commit` makes the session, with so many threads and the rest as the options say.
+    pub(crate) fn start(
+        builder: SessionBuilder,
+        (threads, options): (usize, Options),
+        commit: impl FnOnce(SessionBuilder) -> ort::Result<Session>,
+    ) -> ort::Result<Running> {
+        let counted = CountedThreads::default();
+        let started = Arc::clone(&counted.started);
+        let mut builder = builder.with_intra_threads(threads)?.with_thread_manager(counted)?;
+        if options.spins_within_runs_alone {
+            builder = builder.with_config_entry("session.force_spinning_stop", "1")?;
+        }
+        if let Some(path) = &options.profile {
+            builder = builder.with_profiling(path)?;
+        }
+        let session = commit(builder)?;
+        Ok(Running { session, options, threads: 1 + started.load(Ordering::SeqCst) })
+    }
+
     /// Ends the profile requested by the options and renames its file, because ONNX Runtime appends the time
     /// to the name. `None` if there is no profile or it has already been ended.
     pub(crate) fn end_profile(&mut self) -> Option<Result<PathBuf, String>> {
-        end_profile(&mut self.session, &mut self.options)
+        let path = self.options.profile.take()?;
+        let moved = self.session.end_profiling().map_err(|error| error.to_string()).and_then(|written| {
+            std::fs::rename(&written, &path).map_err(|error| format!("cannot rename {written}: {error}"))
+        });
+        Some(moved.map_err(|reason| format!("no profile in {}: {reason}", path.display())).map(|()| path))
     }
 }
 
-/// See [`Model::end_profile`].
-pub(crate) fn end_profile(session: &mut Session, options: &mut Options) -> Option<Result<PathBuf, String>> {
-    let path = options.profile.take()?;
-    let moved = session.end_profiling().map_err(|error| error.to_string()).and_then(|written| {
-        std::fs::rename(&written, &path).map_err(|error| format!("cannot rename {written}: {error}"))
-    });
-    Some(moved.map_err(|reason| format!("no profile in {}: {reason}", path.display())).map(|()| path))
-}
-
-impl Drop for Model {
+impl Drop for Running {
     fn drop(&mut self) {
         if let Some(Err(reason)) = self.end_profile() {
             eprintln!("{reason}");
@@ -182,7 +178,6 @@ fn touch_mapped(config: &ModelConfig, products: Products, weights: &Weights) -> 
     Ok(())
 }
 
-/// All numbers of a tensor of f32, f16 or bf16.
 fn numbers(tensor: &TensorView<'_>) -> Vec<f32> {
     let halves = || tensor.bytes.as_chunks().0.iter();
     match tensor.element {
@@ -193,7 +188,7 @@ fn numbers(tensor: &TensorView<'_>) -> Vec<f32> {
 }
 
 /// Folder and name of the weights file, with links resolved: ONNX Runtime follows no link out of the folder.
-pub fn location(weights: &Path) -> Result<(String, String), EngineError> {
+pub fn location(weights: &Path) -> Result<(String, String)> {
     let path = weights.canonicalize().map_err(BundleError::io(weights))?;
     let text = |part: Option<&OsStr>| part.and_then(OsStr::to_str).map(str::to_owned);
     match (text(path.parent().map(Path::as_os_str)), text(path.file_name())) {
@@ -205,8 +200,8 @@ pub fn location(weights: &Path) -> Result<(String, String), EngineError> {
 /// Starts the session's threads as the library itself would, and counts them, because the library does not
 /// report their number.
 #[derive(Default)]
-pub(crate) struct CountedThreads {
-    pub(crate) started: Arc<AtomicUsize>,
+struct CountedThreads {
+    started: Arc<AtomicUsize>,
 }
 
 impl ThreadManager for CountedThreads {
@@ -239,7 +234,7 @@ const DETAILS: [&str; 5] = ["op_name", "provider", "input_type_shape", "output_t
 const MOST: usize = 1_000_000;
 
 /// The events of the profile in `file`. Its times count from `start_ns`.
-pub(crate) fn read(file: &Path, start_ns: u64) -> Result<Profile, EngineError> {
+pub(crate) fn read(file: &Path, start_ns: u64) -> Result<Profile> {
     let cannot = |why: String| EngineError::Framework(format!("cannot read {}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| cannot(error.to_string()))?;
     let values: Vec<Value> = serde_json::from_str(&text).map_err(|error| cannot(error.to_string()))?;

@@ -20,7 +20,7 @@ use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::value::{DynTensor, DynTensorValueType, Tensor, TensorElementType, Value};
 use ort::{AsPointer, ep, sys};
-use worker::engine::{Allocated, Device, EngineError, Padding, Settings};
+use worker::engine::{Allocated, Device, EngineError, Options as _, Result, Settings, TextPadding};
 
 /// The `ort` crate, pinned to this version in the workspace's manifest.
 pub(crate) const BINDING: &str = "ort 2.0.0-rc.15";
@@ -28,7 +28,6 @@ pub(crate) const BINDING: &str = "ort 2.0.0-rc.15";
 /// Names the file of the native library.
 const DYLIB_VARIABLE: &str = "ORT_DYLIB_PATH";
 
-/// How to install the library.
 const SET_UP: &str = "run `photofinish setup` (in a checkout: `cargo xtask setup`)";
 
 /// The loaded library. A process can have only one, with one environment.
@@ -40,7 +39,7 @@ pub(crate) struct Library {
 }
 
 /// The first call loads the library that `ORT_DYLIB_PATH` names.
-pub(crate) fn library() -> Result<&'static Library, EngineError> {
+pub(crate) fn library() -> Result<&'static Library> {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     static LOADING: Mutex<()> = Mutex::new(());
     let _guard = LOADING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -56,7 +55,7 @@ pub(crate) fn library() -> Result<&'static Library, EngineError> {
 }
 
 /// The library's absolute path and its version. Fails if `ort` cannot use that version.
-pub(crate) fn find(named: Option<PathBuf>) -> Result<(PathBuf, String), EngineError> {
+pub(crate) fn find(named: Option<PathBuf>) -> Result<(PathBuf, String)> {
     let unusable =
         |reason: String| EngineError::Framework(format!("{reason}; {SET_UP}, or correct {DYLIB_VARIABLE}"));
     let Some(named) = named.filter(|path| !path.as_os_str().is_empty()) else {
@@ -109,7 +108,7 @@ pub(crate) fn cuda_session_builder(
     library: &Library,
     optimization: Optimization,
     index: usize,
-) -> Result<SessionBuilder, EngineError> {
+) -> Result<SessionBuilder> {
     let builder = without_provider(library, optimization)
         .and_then(|builder| Ok(builder.with_config_entry("session.disable_cpu_ep_fallback", "1")?))
         .map_err(framework)?;
@@ -134,7 +133,6 @@ fn without_provider(library: &Library, optimization: Optimization) -> ort::Resul
     Ok(builder)
 }
 
-/// Makes a session of `graph`.
 pub(crate) fn commit(mut builder: SessionBuilder, graph: Written) -> ort::Result<Session> {
     if let Some(memory) = graph.in_memory.filter(|memory| !memory.is_empty()) {
         builder = builder.with_external_initializer_file_in_memory(IN_MEMORY, memory.into())?;
@@ -148,7 +146,6 @@ pub(crate) fn framework<T>(error: ort::Error<T>) -> EngineError {
 
 // Tensors on the model's device, in the element type of its activations.
 
-/// An allocator of memory on `device`.
 pub(crate) fn allocator(session: &Session, device: Device) -> ort::Result<Allocator> {
     let Device::Cuda(index) = device else { return Ok(Allocator::default()) };
     let index = i32::try_from(index).map_err(|error| ort::Error::new(error.to_string()))?;
@@ -181,7 +178,6 @@ pub(crate) fn allocated(session: &Session, device: Device) -> Option<Allocated> 
     }
 }
 
-/// `float` as the library's element type.
 pub(crate) fn element(float: DataType) -> TensorElementType {
     match float {
         DataType::Float16 => TensorElementType::Float16,
@@ -294,7 +290,6 @@ pub(crate) unsafe fn tensor_over(
 
 // The options of this engine's variants (`configs/engines/ort-*.toml`).
 
-/// Names of options.
 const OPTIMIZATION: &str = "optimization";
 
 const PROFILE: &str = "profile";
@@ -347,7 +342,7 @@ impl Optimization {
 pub(crate) struct Options {
     pub(crate) optimization: Optimization,
     /// The length to which an encoder pads texts in all layers, as most users do.
-    pub(crate) padding: Option<Padding>,
+    pub(crate) padding: Option<TextPadding>,
     /// Whether every append copies keys and values into new memory.
     pub(crate) grows: bool,
     /// Whether every run casts 16-bit weights to f32.
@@ -367,7 +362,7 @@ pub(crate) fn with_profile(mut settings: Settings, directory: &Path) -> Settings
 
 impl Options {
     /// If the settings switch optimisation off, the level is off even if the option names another.
-    pub(crate) fn from_settings(settings: &Settings, config: &ModelConfig) -> Result<Options, EngineError> {
+    pub(crate) fn from_settings(settings: &Settings, config: &ModelConfig) -> Result<Options> {
         settings.check_options(&["cache", OPTIMIZATION, "padded", PROFILE, SPINNING, "weights"])?;
         let named = settings.options.get(OPTIMIZATION).map_or(Optimization::All.name(), String::as_str);
         let Some(optimization) = Optimization::EACH.into_iter().find(|level| level.name() == named) else {
@@ -387,7 +382,7 @@ impl Options {
         let profile = settings.options.get(PROFILE).map(PathBuf::from);
         let (padding, grows) = (settings.padding(config)?, settings.grows_cache(config)?);
         let converts = settings.converts_weights()?;
-        if settings.device != Device::Cpu && (grows || converts) {
+        if settings.device() != Device::Cpu && (grows || converts) {
             let text = "the options cache and weights are for ONNX Runtime on a CPU here";
             return Err(EngineError::Unsupported(text.into()));
         }
@@ -402,11 +397,7 @@ impl Options {
 // suitable inputs. The graphs add some milliseconds to loading.
 
 /// Whether GroupQueryAttention writes into the cache in place if past and present are one tensor.
-pub(crate) fn cache_is_shared(
-    library: &Library,
-    config: &ModelConfig,
-    attention: Attention,
-) -> Result<bool, EngineError> {
+pub(crate) fn cache_is_shared(library: &Library, config: &ModelConfig, attention: Attention) -> Result<bool> {
     keeps_free_rows(library, config, attention, true).map_err(framework)
 }
 
@@ -489,7 +480,7 @@ impl Activations {
 
 /// Multiplies a large activation by 0 and a small one by 1. In f32 the sum is the small one. If activations
 /// are rounded to steps of 1/127 of the largest, it is 0.
-pub(crate) fn activations(library: &Library, products: Products) -> Result<Activations, EngineError> {
+pub(crate) fn activations(library: &Library, products: Products) -> Result<Activations> {
     const LARGE: f32 = 1000.0;
     let product = multiply(library, products, [LARGE, 1.0]).map_err(framework)?;
     match product {

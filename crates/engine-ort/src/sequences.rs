@@ -7,7 +7,9 @@ use onnx::graph::{
 use ort::memory::{Allocator, MemoryInfo};
 use ort::session::IoBinding;
 use ort::value::{DynTensor, Tensor, TensorElementType};
-use worker::engine::{CacheMemory, Device, EngineError, HandOver, Plane, Want, check_begin};
+use worker::engine::{
+    CacheMemory, Device, EngineError, HandsOver, Plane, Result, Want, begun, check_begin, check_filled,
+};
 
 use crate::model::{CACHE_IS_COPIED, Model};
 use crate::runtime::{self, framework, tensor_over};
@@ -70,8 +72,8 @@ pub(crate) struct Pass {
 
 impl Sequences {
     pub(crate) fn new(model: &Model, batch: usize, capacity: usize) -> ort::Result<Sequences> {
-        let allocator = runtime::allocator(&model.session, model.device)?;
-        let shape = cache_shape(model, batch, if model.options.grows { 0 } else { capacity });
+        let allocator = runtime::allocator(&model.running.session, model.device)?;
+        let shape = cache_shape(model, batch, if model.running.options.grows { 0 } else { capacity });
         let cached = if model.config.causal { 2 * model.config.layers } else { 0 };
         let mut cache = Vec::with_capacity(cached);
         for _ in 0..cached {
@@ -105,9 +107,9 @@ impl Sequences {
             padding: 0,
             rows: Vec::new(),
             cache,
-            grows: model.options.grows,
+            grows: model.running.options.grows,
             // There is nothing to write in place.
-            cache_checked: model.options.grows,
+            cache_checked: model.running.options.grows,
             rotary,
             passes: Vec::with_capacity(PASSES),
             gathered: None,
@@ -158,12 +160,7 @@ impl Sequences {
 
     /// Appends `tokens`, `[batch, count]`, to the sequences. The results are in [`Self::logits`] and
     /// [`Self::hidden_states`].
-    pub(crate) fn append(
-        &mut self,
-        model: &mut Model,
-        tokens: &[u32],
-        want: Want,
-    ) -> Result<(), EngineError> {
+    pub(crate) fn append(&mut self, model: &mut Model, tokens: &[u32], want: Want) -> Result<()> {
         self.gathered = None;
         let count = tokens.len() / self.batch;
         // GroupQueryAttention refuses several new tokens after old ones in a batch ("batch_size must be
@@ -176,12 +173,7 @@ impl Sequences {
 
     /// Appends prompts of different lengths to empty sequences, for the logits of each one's last token. With
     /// GroupQueryAttention padding comes after a prompt, and later tokens overwrite it.
-    pub(crate) fn append_each(
-        &mut self,
-        model: &mut Model,
-        tokens: &[u32],
-        lengths: &[usize],
-    ) -> Result<(), EngineError> {
+    pub(crate) fn append_each(&mut self, model: &mut Model, tokens: &[u32], lengths: &[usize]) -> Result<()> {
         self.gathered = None;
         let longest = lengths.iter().copied().max().unwrap_or(0);
         let mut padded = Vec::with_capacity(longest * lengths.len());
@@ -209,7 +201,7 @@ impl Sequences {
         model: &mut Model,
         tokens: &[u32],
         (want, lengths): (Want, &[usize]),
-    ) -> Result<(), EngineError> {
+    ) -> Result<()> {
         let count = tokens.len() / self.batch;
         if self.cache_checked || self.filled + count == self.capacity {
             let present = self.grows.then(|| self.grown(self.filled + count)).transpose();
@@ -221,13 +213,12 @@ impl Sequences {
         self.check_cache()
     }
 
-    /// Positions in use in a sequence.
     fn filled_of(&self, sequence: usize) -> usize {
         self.filled_each.get(sequence).copied().unwrap_or(self.filled)
     }
 
     /// Appends to one sequence after the other, each over its own rows of the cache.
-    fn append_in_turn(&mut self, model: &mut Model, tokens: &[u32], want: Want) -> Result<(), EngineError> {
+    fn append_in_turn(&mut self, model: &mut Model, tokens: &[u32], want: Want) -> Result<()> {
         let count = tokens.len() / self.batch;
         let mut grown = Vec::new();
         if self.grows {
@@ -277,7 +268,7 @@ impl Sequences {
         self.marks().for_each(|number| *number = MARK);
     }
 
-    fn check_cache(&mut self) -> Result<(), EngineError> {
+    fn check_cache(&mut self) -> Result<()> {
         if self.marks().any(|number| *number != MARK) {
             return Err(EngineError::Framework(CACHE_IS_COPIED.into()));
         }
@@ -318,7 +309,7 @@ impl Sequences {
             pass.bind_inputs()?;
         }
         let Some(mut present) = present else {
-            model.session.run_binding(&pass.binding)?;
+            model.running.session.run_binding(&pass.binding)?;
             self.advance(count);
             return Ok(());
         };
@@ -326,7 +317,7 @@ impl Sequences {
         for (names, tensor) in names().zip(&mut present) {
             pass.binding.bind_output(names.present, tensor)?;
         }
-        model.session.run_binding(&pass.binding)?;
+        model.running.session.run_binding(&pass.binding)?;
         // This run's present is the next run's past.
         for (names, tensor) in names().zip(&present) {
             pass.binding.bind_input(names.past, tensor)?;
@@ -341,7 +332,6 @@ impl Sequences {
         self.filled_each.iter_mut().for_each(|filled| *filled += count);
     }
 
-    /// Logits of the last append.
     pub(crate) fn logits(&self) -> &[f32] {
         match (&self.gathered, self.passes.last()) {
             (Some(gathered), _) => &gathered.logits,
@@ -369,7 +359,6 @@ fn rows_of(cache: &mut [DynTensor], index: usize) -> ort::Result<Vec<DynTensor>>
     rows.collect()
 }
 
-/// The shape of a layer's keys and of its values.
 pub(crate) fn cache_shape(model: &Model, batch: usize, capacity: usize) -> [usize; 4] {
     [batch, model.config.kv_heads, capacity, model.attention.cached_head_dim]
 }
@@ -382,7 +371,7 @@ impl Pass {
         (want, lengths): (Want, &[usize]),
     ) -> ort::Result<Pass> {
         let (allocator, config, batch) = (Allocator::default(), &model.config, sequences.batch);
-        let mut binding = model.session.create_binding()?;
+        let mut binding = model.running.session.create_binding()?;
         let tokens = Tensor::new(&allocator, [batch, count])?;
         let filled = match config.causal {
             true => Some((Tensor::new(&allocator, [batch])?, Tensor::new(&allocator, [0usize; 0])?)),
@@ -463,32 +452,25 @@ impl Pass {
     }
 }
 
-// Sharing keys and values with another engine of the process ([`engine::HandOver`]): the tensors bound as
+// Sharing keys and values with another engine of the process ([`engine::HandsOver`]): the tensors bound as
 // past and present are over memory of ONNX Runtime's or of the other engine's.
 
-impl HandOver for Ort {
-    fn export(&mut self) -> Result<CacheMemory, EngineError> {
+impl HandsOver for Ort {
+    fn export(&mut self) -> Result<CacheMemory> {
         let Decoder { model, sequences } = self.body.decoder()?;
         check_f32(model)?;
-        let Some(sequences) = sequences.as_mut() else {
-            return Err(EngineError::Input("keys and values of ort are asked for before begin".into()));
-        };
+        let sequences = begun(sequences.as_mut())?;
         let shape = cache_shape(model, sequences.batch, sequences.capacity);
         let planes = sequences.cache_mut().iter_mut().map(|tensor| {
             let (_, numbers) = tensor.try_extract_tensor_mut::<f32>().map_err(framework)?;
             Ok(Plane::contiguous(numbers.as_mut_ptr() as usize, shape))
         });
-        let planes = planes.collect::<Result<Vec<Plane>, EngineError>>()?;
+        let planes = planes.collect::<Result<Vec<Plane>>>()?;
         Ok(CacheMemory { layers: planes.chunks_exact(2).map(|layer| [layer[0], layer[1]]).collect() })
     }
 
     #[allow(unsafe_code)]
-    unsafe fn begin_in(
-        &mut self,
-        batch: usize,
-        capacity: usize,
-        memory: &CacheMemory,
-    ) -> Result<(), EngineError> {
+    unsafe fn begin_in(&mut self, batch: usize, capacity: usize, memory: &CacheMemory) -> Result<()> {
         let Decoder { model, sequences } = self.body.decoder()?;
         check_begin(&model.config, batch, capacity)?;
         check_f32(model)?;
@@ -518,23 +500,17 @@ impl HandOver for Ort {
         Ok(())
     }
 
-    fn set_filled(&mut self, positions: usize) -> Result<(), EngineError> {
-        match &mut self.body.decoder()?.sequences {
-            Some(sequences) if positions <= sequences.capacity => sequences.filled = positions,
-            Some(sequences) => {
-                let capacity = sequences.capacity;
-                let text = format!("{positions} positions do not fit the capacity of {capacity}");
-                return Err(EngineError::Input(text));
-            }
-            None => return Err(EngineError::Input("positions are filled before begin".into())),
-        }
+    fn set_filled(&mut self, positions: usize) -> Result<()> {
+        let sequences = begun(self.body.decoder()?.sequences.as_mut())?;
+        check_filled(positions, sequences.capacity)?;
+        sequences.filled = positions;
         Ok(())
     }
 }
 
-fn check_f32(model: &Model) -> Result<(), EngineError> {
+fn check_f32(model: &Model) -> Result<()> {
     let is_f32 = model.device == Device::Cpu && model.products.float() == onnx::DataType::Float;
-    if is_f32 && !model.options.grows {
+    if is_f32 && !model.running.options.grows {
         return Ok(());
     }
     Err(EngineError::Unsupported(

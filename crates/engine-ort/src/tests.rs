@@ -9,8 +9,7 @@ use conformance::{
 };
 use onnx::{Attention, Rotation};
 use worker::engine::{
-    Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, Precision, Runtime,
-    Settings, Want,
+    Bundle, Decode, HiddenStates, InEffect, InferenceEngine, Precision, Result, Runtime, Settings, Want,
 };
 
 use crate::Ort;
@@ -30,11 +29,11 @@ struct Padded(Ort);
 impl InferenceEngine for Padded {
     const FRAMEWORK: &'static str = Ort::FRAMEWORK;
 
-    fn runtime() -> Result<Runtime, EngineError> {
+    fn runtime() -> Result<Runtime> {
         Ort::runtime()
     }
 
-    fn load(bundle: &Bundle, settings: &Settings) -> Result<Padded, EngineError> {
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Padded> {
         let usual = Attention::plan(bundle.config());
         let rotation = match usual.rotation {
             Rotation::Fused => Rotation::Separate,
@@ -48,21 +47,21 @@ impl InferenceEngine for Padded {
         self.0.in_effect()
     }
 
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         Ok(self)
     }
 }
 
 impl Decode for Padded {
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         self.0.begin(batch, capacity)
     }
 
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         self.0.append(tokens, want)
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         self.0.hidden_states()
     }
 }
@@ -208,7 +207,7 @@ fn positions_of_the_cache_that_are_not_filled_change_no_logit() {
 fn a_cache_of_zeros_gives_finite_logits_on_a_gpu() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let bundle = conformance::synthetic("llama-1b", directory.path(), &[Precision::F16]);
-    let settings = Settings { device: Device::Cuda(0), cache: Precision::F16, ..at(Precision::F16) };
+    let settings = Settings { device: "cuda:0".into(), ..at(Precision::F16) };
     let mut engine = Ort::load(&bundle, &settings).expect("loads");
     for (batch, prompt) in [(1, 85), (1, 1024), (16, 85), (16, 70), (32, 200)] {
         let ([zeros, nans], all, _) = over_unfilled_positions(&mut engine, (batch, prompt));

@@ -75,7 +75,7 @@ fn weights_are_converted_in_every_run() {
     let model = Model::tiny("llama-gqa-tied");
     let file = model.directory.path().join("profile.json");
     let options = [("weights", "converted"), ("profile", file.to_str().expect("text"))];
-    let settings = with(Settings { cache: Precision::F32, ..at(Precision::Bf16) }, &options);
+    let settings = with(Settings { kv_precision: Some(Precision::F32), ..at(Precision::Bf16) }, &options);
     let mut engine = Ort::load(&model.bundle, &settings).expect("loads");
     engine.begin(1, 3).expect("begins");
     for token in 1..4 {
@@ -109,7 +109,7 @@ fn the_level_of_optimisation_is_reported() {
     let model = Model::tiny("gpt2");
     let reported = |settings: &Settings| {
         let in_effect = Ort::load(&model.bundle, settings).expect("loads").in_effect();
-        (in_effect.optimised, in_effect.jit)
+        (in_effect.optimised, in_effect.jit.to_string())
     };
     let expected = |on, level: &str| (Some(on), format!("graph optimisation: {level}"));
     assert_eq!(reported(&settings()), expected(true, "all"));
@@ -157,7 +157,7 @@ fn sixteen_bit_precisions_are_unsupported_for_a_reason() {
 
 #[test]
 fn a_cache_in_16_bits_is_unsupported_for_a_reason() {
-    let settings = Settings { cache: Precision::F16, ..settings() };
+    let settings = Settings { kv_precision: Some(Precision::F16), ..settings() };
     let reason = unsupported::<Ort>(&Model::tiny("gpt2").bundle, &settings);
     assert!(reason.contains("in f32 here, not in f16"), "{reason}");
 }

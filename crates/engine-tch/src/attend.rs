@@ -2,7 +2,7 @@
 
 use bundle::{LayerAttention, ModelConfig};
 use tch::{Kind, TchError, Tensor};
-use worker::engine::EngineError;
+use worker::engine::Result;
 
 use crate::framework;
 use crate::layout::Layout;
@@ -12,7 +12,6 @@ use crate::reader::Reader;
 use crate::rotation::Rotation;
 use crate::sequences::{Kinds, Parts, Step};
 
-/// Numbers of heads and their width.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Heads {
     pub(crate) query: i64,
@@ -189,12 +188,7 @@ pub(crate) struct Qkv {
 }
 
 impl Qkv {
-    pub(crate) fn read(
-        reader: &Reader,
-        config: &ModelConfig,
-        index: usize,
-        layout: Layout,
-    ) -> Result<Qkv, EngineError> {
+    pub(crate) fn read(reader: &Reader, config: &ModelConfig, index: usize, layout: Layout) -> Result<Qkv> {
         let (names, heads) = (config.layer(index), Heads::from_config(config));
         let mut whole_norms = None;
         let norm = match (&names.q_norm, &names.k_norm) {
@@ -269,16 +263,7 @@ mod tests {
             "max_position_embeddings": 2048
         });
         let config = ModelConfig::from_json(&config).unwrap();
-        let settings = Settings {
-            precision: Precision::F32,
-            cache,
-            device: worker::engine::Device::Cpu,
-            threads: 2,
-            jit: true,
-            hidden_states: false,
-            dequantised: false,
-            options: Default::default(),
-        };
+        let settings = Settings { kv_precision: Some(cache), ..conformance::at(Precision::F32) };
         tch::set_num_threads(2);
         let kinds = Kinds::choose(&settings, (Layout::Plain, Kind::Float), Device::Cpu, true).unwrap();
         let options = (Kind::Float, Device::Cpu);

@@ -2,7 +2,7 @@
 
 use bundle::{Activation, ModelConfig};
 use tch::{TchError, Tensor};
-use worker::engine::EngineError;
+use worker::engine::Result;
 
 use crate::attend::{Heads, Manner};
 use crate::layer;
@@ -20,7 +20,7 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
-    pub(crate) fn read(reader: &Reader, config: &ModelConfig, index: usize) -> Result<Layer, EngineError> {
+    pub(crate) fn read(reader: &Reader, config: &ModelConfig, index: usize) -> Result<Layer> {
         let names = config.layer(index);
         let place = |norms| SublayerNorms::read(reader, config, norms, RmsNorm::Elementary);
         let head_norm =
@@ -53,15 +53,12 @@ impl Layer {
 
 impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
-        let attended = self.attention.forward(&self.attention_norms.enter(residual)?, step, index)?;
-        self.attention_norms.leave(residual, &attended)?;
-        let fed = self.mlp.forward(&self.mlp_norms.enter(residual)?)?;
-        self.mlp_norms.leave(residual, &fed)
+        self.attention_norms.around(residual, |x| self.attention.forward(x, step, index))?;
+        self.mlp_norms.around(residual, |x| self.mlp.forward(x))
     }
 }
 
 struct Attention {
-    /// One each for queries, keys and values.
     qkv: Vec<Linear>,
     q_norm: Option<Tensor>,
     k_norm: Option<Tensor>,

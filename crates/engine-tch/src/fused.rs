@@ -2,7 +2,7 @@
 
 use bundle::{Activation, ModelConfig};
 use tch::{TchError, Tensor};
-use worker::engine::EngineError;
+use worker::engine::Result;
 
 use crate::attend::{Attend, Heads, Manner, Qkv};
 use crate::layer;
@@ -25,7 +25,7 @@ impl Layer {
         config: &ModelConfig,
         index: usize,
         (layout, kinds): (Layout, Kinds),
-    ) -> Result<Layer, EngineError> {
+    ) -> Result<Layer> {
         let names = config.layer(index);
         let place = |norms| SublayerNorms::read(reader, config, norms, RmsNorm::Fused);
         Ok(Layer {
@@ -37,17 +37,15 @@ impl Layer {
                 kinds,
             },
             mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
-            mlp: Mlp::read(reader, config, index, layout)?,
+            mlp: Mlp::read(reader, config, index, layout, false)?,
         })
     }
 }
 
 impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
-        let attended = self.attention.forward(&self.attention_norms.enter(residual)?, step, index)?;
-        self.attention_norms.leave(residual, &attended)?;
-        let fed = self.mlp.forward(&self.mlp_norms.enter(residual)?)?;
-        self.mlp_norms.leave(residual, &fed)
+        self.attention_norms.around(residual, |x| self.attention.forward(x, step, index))?;
+        self.mlp_norms.around(residual, |x| self.mlp.forward(x))
     }
 }
 
@@ -93,40 +91,20 @@ pub(crate) struct Mlp {
 }
 
 impl Mlp {
+    /// `in_product`: whether the product is to activate its outputs, if one operator does both.
     pub(crate) fn read(
         reader: &Reader,
         config: &ModelConfig,
         index: usize,
         layout: Layout,
-    ) -> Result<Mlp, EngineError> {
-        let gate_up = Linear::fused(reader, &config.layer(index).gate_up, layout)?;
-        Mlp::behind((gate_up, false), reader, config, index, layout)
-    }
-
-    /// The same with the activation in the product, if one operator does both.
-    pub(crate) fn activated(
-        reader: &Reader,
-        config: &ModelConfig,
-        index: usize,
-        layout: Layout,
-    ) -> Result<Mlp, EngineError> {
-        if config.gated_mlp || layout != Layout::Onednn {
-            return Mlp::read(reader, config, index, layout);
-        }
-        let up = Linear::activated(reader, &config.layer(index).gate_up, config.activation)?;
-        Mlp::behind((up, true), reader, config, index, layout)
-    }
-
-    fn behind(
-        (gate_up, activated): (Linear, bool),
-        reader: &Reader,
-        config: &ModelConfig,
-        index: usize,
-        layout: Layout,
-    ) -> Result<Mlp, EngineError> {
+        in_product: bool,
+    ) -> Result<Mlp> {
+        let names = config.layer(index);
+        let activated = in_product && !config.gated_mlp && layout == Layout::Onednn;
+        let activation = activated.then_some(config.activation);
         Ok(Mlp {
-            gate_up,
-            down: Linear::fused(reader, &config.layer(index).down, layout)?,
+            gate_up: Linear::read(reader, &names.gate_up, layout, activation)?,
+            down: Linear::fused(reader, &names.down, layout)?,
             activation: config.activation,
             gated: config.gated_mlp,
             activated,

@@ -2,7 +2,7 @@
 
 use bundle::{Activation, ModelConfig, Weights};
 use tch::{Device, TchError, Tensor};
-use worker::engine::EngineError;
+use worker::engine::Result;
 
 use crate::linear::Linear;
 use crate::norm::Residual;
@@ -37,11 +37,7 @@ pub(crate) enum Embedding {
 }
 
 impl Embedding {
-    pub(crate) fn read(
-        reader: &Reader,
-        config: &ModelConfig,
-        head: &Linear,
-    ) -> Result<Embedding, EngineError> {
+    pub(crate) fn read(reader: &Reader, config: &ModelConfig, head: &Linear) -> Result<Embedding> {
         let name = config.embedding();
         if reader.is_quantised(&name) {
             return Ok(Embedding::Quantised { names: [name], device: reader.device() });

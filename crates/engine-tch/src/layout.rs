@@ -2,7 +2,7 @@
 //! settings name one. The README has the measurements.
 
 use tch::{Device, Kind, Tensor};
-use worker::engine::{EngineError, Precision, Settings};
+use worker::engine::{EngineError, Options, Precision, Result, Settings};
 
 use crate::framework;
 use crate::reader::kind;
@@ -31,7 +31,7 @@ pub(crate) enum Layout {
 }
 
 impl Layout {
-    pub(crate) fn choose(settings: &Settings, device: Device) -> Result<Layout, EngineError> {
+    pub(crate) fn choose(settings: &Settings, device: Device) -> Result<Layout> {
         let fused = settings.flag("fused", true)?;
         let named = settings.options.get("linear").map(String::as_str);
         if settings.converts_weights()? {
@@ -63,7 +63,7 @@ impl Layout {
 
     /// The layout for encoders, which only have products of many rows. XNNPACK is the fastest for single rows
     /// on most machines, but takes 1.9 times as long as oneDNN for many.
-    pub(crate) fn of_many_rows(settings: &Settings, device: Device) -> Result<Layout, EngineError> {
+    pub(crate) fn of_many_rows(settings: &Settings, device: Device) -> Result<Layout> {
         let chosen = Layout::choose(settings, device)?;
         if !matches!(chosen, Layout::Xnnpack | Layout::ByRow) || settings.options.contains_key("linear") {
             return Ok(chosen);
@@ -111,7 +111,7 @@ pub(crate) fn emulated(settings: &Settings) -> bool {
     settings.precision.is_quantised() && (settings.dequantised || settings.precision == Precision::Nf4)
 }
 
-fn converted(device: Device, fused: bool, named: Option<&str>) -> Result<Layout, EngineError> {
+fn converted(device: Device, fused: bool, named: Option<&str>) -> Result<Layout> {
     if !fused || named.is_some() {
         return Err(EngineError::Input("weights=converted goes with fused=true and without linear".into()));
     }
@@ -121,12 +121,7 @@ fn converted(device: Device, fused: bool, named: Option<&str>) -> Result<Layout,
     }
 }
 
-fn quantised(
-    precision: Precision,
-    device: Device,
-    fused: bool,
-    named: Option<&str>,
-) -> Result<Layout, EngineError> {
+fn quantised(precision: Precision, device: Device, fused: bool, named: Option<&str>) -> Result<Layout> {
     if let Some(name) = named {
         return Err(EngineError::Input(format!("linear={name}: at {precision} there is one layout")));
     }
@@ -143,7 +138,7 @@ fn quantised(
 
 /// Whether oneDNN has kernels for `kind` here. There is no query for this, so it packs a small weight as a
 /// test.
-fn onednn(device: Device, kind: Kind) -> Result<(), EngineError> {
+fn onednn(device: Device, kind: Kind) -> Result<()> {
     if device != Device::Cpu {
         return Err(EngineError::Unsupported("packed weights exist on the CPU alone".into()));
     }
@@ -154,7 +149,7 @@ fn onednn(device: Device, kind: Kind) -> Result<(), EngineError> {
     }
 }
 
-fn xnnpack(device: Device, kind: Kind) -> Result<(), EngineError> {
+fn xnnpack(device: Device, kind: Kind) -> Result<()> {
     match (device, kind) {
         (Device::Cpu, Kind::Float) if shim::has_xnnpack() => Ok(()),
         (Device::Cpu, Kind::Float) => {

@@ -29,8 +29,8 @@ use sequences::Sequences;
 use shim::InferenceMode;
 use tch::{Kind, TchError, Tensor};
 use worker::engine::{
-    self, BatchPadding, Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect,
-    InferenceEngine, KvCachePolicy, Precision, Profile, Runtime, Settings, Side, Want, check_append,
+    self, Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine,
+    KvCachePolicy, Options, Padding, Precision, Profile, Result, Runtime, Settings, Side, Want, check_append,
     check_append_each, check_begin,
 };
 
@@ -38,26 +38,22 @@ pub struct Tch {
     body: Body,
     sequences: Option<Sequences>,
     keep_hidden: bool,
-    /// The results of the last append.
     output: Option<Output>,
 }
 
-/// The loaded model.
 enum Body {
     Decoder(Box<Model>),
     Encoder(Box<Encoder>),
 }
 
 impl Body {
-    fn decoder(&mut self) -> Result<&mut Model, EngineError> {
+    fn decoder(&mut self) -> Result<&mut Model> {
         match self {
             Body::Decoder(model) => Ok(model),
             Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
         }
     }
-}
 
-impl Body {
     /// Switches the marking of parts for libtorch's profiler on or off, and returns the old state.
     fn set_marked(&mut self, marked: bool) -> bool {
         match self {
@@ -70,11 +66,19 @@ impl Body {
 impl InferenceEngine for Tch {
     const FRAMEWORK: &'static str = "tch";
 
-    fn runtime() -> Result<Runtime, EngineError> {
-        observe()
+    fn runtime() -> Result<Runtime> {
+        let loaded = shim::loaded();
+        let library_path = library_path();
+        check_version(&loaded, &shim::built_for(), library_path.as_deref())?;
+        Ok(Runtime {
+            binding: BINDING.into(),
+            library: format!("libtorch {loaded}"),
+            library_path,
+            cpu_capability: Some(shim::cpu_capability()),
+        })
     }
 
-    fn load(bundle: &Bundle, settings: &Settings) -> Result<Tch, EngineError> {
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Tch> {
         settings.check_options(&[
             "attention",
             "cache",
@@ -104,48 +108,47 @@ impl InferenceEngine for Tch {
             Body::Decoder(model) => model,
             Body::Encoder(encoder) => return encoder.in_effect(),
         };
-        let (kind, device) = model.options();
+        let (kind, device) = model.options;
         InEffect {
-            weights: model.precision(),
-            activations: activations(model.layout(), kind),
-            kv_cache: precision(model.kinds().cache),
-            kv_cache_policy: match model.config().causal {
-                true if model.kinds().grows => KvCachePolicy::Growing,
+            precision: model.weights.precision().into(),
+            activations: activations(model.layout, kind).into(),
+            kv_cache_precision: precision(model.kinds.cache).into(),
+            kv_cache: match model.config.causal {
+                true if model.kinds.grows => KvCachePolicy::Growing,
                 true => KvCachePolicy::Preallocated,
                 false => KvCachePolicy::None,
             },
-            device: match device {
-                tch::Device::Cuda(index) => Device::Cuda(index),
-                _ => Device::Cpu,
-            },
+            device: known(device).into(),
             threads: usize::try_from(tch::get_num_threads()).unwrap_or(0),
-            jit: jit(model),
-            optimised: model.torchscript(),
-            weight_storage: weight_storage(model.layout(), device, model.emulated()),
-            kernels: kernels(model),
+            jit: jit(model).into(),
+            optimised: model.torchscript,
+            weight_storage: weight_storage(model.layout, device, model.emulated).into(),
+            kernels: kernels(model).into(),
+            shard_bytes: None,
+            hybrid: None,
         }
     }
 
     fn gpu_allocated(&self) -> Option<engine::Allocated> {
-        let Device::Cuda(index) = self.in_effect().device else { return None };
+        let Device::Cuda(index) = Device::named(&self.in_effect().device) else { return None };
         let (in_use, peak) = shim::allocated(index)?;
         Some(engine::Allocated { in_use, peak })
     }
 
-    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
+    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>> {
         set_threads(settings.threads);
         let device = self::device(settings)?;
         let bench = TchBench::new(device, settings.precision, bytes).map_err(framework)?;
         Ok(Some(Box::new(bench)))
     }
 
-    fn begin_profile(&mut self) -> Result<(), EngineError> {
+    fn begin_profile(&mut self) -> Result<()> {
         profile::begin()?;
         self.body.set_marked(true);
         Ok(())
     }
 
-    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+    fn end_profile(&mut self) -> Result<Profile> {
         if !self.body.set_marked(false) {
             return Err(EngineError::Input(
                 "end_profile without begin_profile, or for the second time".into(),
@@ -154,12 +157,12 @@ impl InferenceEngine for Tch {
         profile::end()
     }
 
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         self.body.decoder()?;
         Ok(self)
     }
 
-    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+    fn encode(&mut self) -> Result<&mut dyn Encode> {
         match &mut self.body {
             Body::Encoder(encoder) => Ok(encoder.as_mut()),
             Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
@@ -168,9 +171,9 @@ impl InferenceEngine for Tch {
 }
 
 impl Decode for Tch {
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         let model = self.body.decoder()?;
-        check_begin(model.config(), batch, capacity)?;
+        check_begin(&model.config, batch, capacity)?;
         match &mut self.sequences {
             Some(sequences) if (sequences.batch, sequences.capacity) == (batch, capacity) => {
                 let _mode = InferenceMode::enter();
@@ -180,37 +183,33 @@ impl Decode for Tch {
                 // The old cache is freed before the new one is made.
                 *sequences = None;
                 let _mode = InferenceMode::enter();
-                let new = Sequences::new(model.config(), (batch, capacity), model.options(), model.kinds());
+                let new = Sequences::new(&model.config, (batch, capacity), model.options, model.kinds);
                 *sequences = Some(new.map_err(framework)?);
             }
         }
         Ok(())
     }
 
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
-        let Some(sequences) = &mut self.sequences else {
-            return Err(EngineError::Input("append before begin".into()));
-        };
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
+        let sequences = engine::begun(self.sequences.as_mut())?;
         let Sequences { batch, filled, capacity, .. } = *sequences;
         let model = self.body.decoder()?;
-        check_append(model.config(), tokens, batch, filled, capacity)?;
+        check_append(&model.config, tokens, batch, filled, capacity)?;
         let _mode = InferenceMode::enter();
         let output = model.forward(sequences, tokens, want, self.keep_hidden).map_err(framework);
-        if output.is_err() && model.kinds().grows {
+        if output.is_err() && model.kinds.grows {
             // The failed step took the growing cache with it.
             self.sequences = None;
         }
         Ok(numbers(&self.output.insert(output?).logits))
     }
 
-    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32], EngineError> {
-        let Some(sequences) = &mut self.sequences else {
-            return Err(EngineError::Input("append before begin".into()));
-        };
+    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32]> {
+        let sequences = engine::begun(self.sequences.as_mut())?;
         let model = self.body.decoder()?;
         let sizes = (sequences.batch, sequences.filled, sequences.capacity);
-        check_append_each(model.config(), (tokens, lengths), sizes)?;
-        if model.kinds().grows {
+        check_append_each(&model.config, (tokens, lengths), sizes)?;
+        if model.kinds.grows {
             return Err(engine::no_place_for_padding());
         }
         let _mode = InferenceMode::enter();
@@ -218,17 +217,17 @@ impl Decode for Tch {
         Ok(numbers(&self.output.insert(output?).logits))
     }
 
-    fn padding(&self) -> Option<BatchPadding> {
+    fn padding(&self) -> Option<Padding> {
         let is_padded = self.sequences.as_ref().is_some_and(|sequences| !sequences.padding.is_empty());
         // The rows of all prompts go through the layers without padding.
-        is_padded.then_some(BatchPadding { side: Side::Left, computed: 0 })
+        is_padded.then_some(Padding { side: Side::Left, computed: 0 })
     }
 
     fn kv_cache_bytes(&self) -> Option<u64> {
         self.sequences.as_ref().and_then(Sequences::cache_bytes)
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         match &self.output {
             _ if !self.keep_hidden => Err(EngineError::Unsupported(
                 "hidden states are kept only where the settings at load ask for them".into(),
@@ -271,7 +270,7 @@ fn weight_storage(layout: Layout, device: tch::Device, emulated: bool) -> String
 }
 
 fn jit(model: &Model) -> String {
-    match model.torchscript() {
+    match model.torchscript {
         None => "eager".into(),
         Some(false) => "eager: JIT is off".into(),
         Some(true) => {
@@ -282,7 +281,6 @@ fn jit(model: &Model) -> String {
     }
 }
 
-/// The kernel of linear layers, human-readable.
 fn linear_kernel(layout: Layout) -> &'static str {
     match layout {
         Layout::Xnnpack => "XNNPACK's prepacked::linear_clamp_run, cut into a part for each thread",
@@ -302,13 +300,13 @@ fn norm_kernel(config: &ModelConfig) -> &'static str {
 }
 
 fn kernels(model: &Model) -> Vec<String> {
-    let linear = linear_kernel(model.layout());
-    let on_gpu = matches!(model.options().1, tch::Device::Cuda(_));
-    let kernels = if model.fused() {
-        let norm = norm_kernel(model.config());
-        let attention = match model.config().form.attention_cap {
+    let linear = linear_kernel(model.layout);
+    let on_gpu = matches!(model.options.1, tch::Device::Cuda(_));
+    let kernels = if model.fused {
+        let norm = norm_kernel(&model.config);
+        let attention = match model.config.form.attention_cap {
             Some(_) => "matmul, tanh, softmax, matmul",
-            None if model.kinds().in_products => "matmul, softmax, matmul",
+            None if model.kinds.in_products => "matmul, softmax, matmul",
             None if on_gpu => {
                 "scaled_dot_product_attention without cuDNN's, which is planned for every length"
             }
@@ -318,8 +316,16 @@ fn kernels(model: &Model) -> Vec<String> {
     } else {
         vec![linear, "separate q/k/v and gate/up", "matmul, softmax, matmul", "elementary norms"]
     };
-    let growth = model.kinds().grows.then_some("cat of old and new keys and values in every append");
+    let growth = model.kinds.grows.then_some("cat of old and new keys and values in every append");
     kernels.into_iter().chain(growth).map(str::to_owned).collect()
+}
+
+/// The device by its name for every engine.
+fn known(device: tch::Device) -> Device {
+    match device {
+        tch::Device::Cuda(index) => Device::Cuda(index),
+        _ => Device::Cpu,
+    }
 }
 
 fn precision(kind: Kind) -> Precision {
@@ -345,20 +351,8 @@ fn numbers(tensor: &Tensor) -> &[f32] {
 /// The version that the workspace pins; tch does not report its own.
 const BINDING: &str = "tch 0.24.0";
 
-fn observe() -> Result<Runtime, EngineError> {
-    let loaded = shim::loaded();
-    let library_path = library_path();
-    check_version(&loaded, &shim::built_for(), library_path.as_deref())?;
-    Ok(Runtime {
-        binding: BINDING.into(),
-        library: format!("libtorch {loaded}"),
-        library_path,
-        cpu_capability: Some(shim::cpu_capability()),
-    })
-}
-
 /// Another version may load, if it happens to have all symbols, and still have a different layout of objects.
-fn check_version(loaded: &str, built_for: &str, path: Option<&Path>) -> Result<(), EngineError> {
+fn check_version(loaded: &str, built_for: &str, path: Option<&Path>) -> Result<()> {
     if loaded == built_for {
         return Ok(());
     }
@@ -389,8 +383,8 @@ fn set_threads(threads: usize) {
     }
 }
 
-fn device(settings: &Settings) -> Result<tch::Device, EngineError> {
-    let Device::Cuda(index) = settings.device else { return Ok(tch::Device::Cpu) };
+fn device(settings: &Settings) -> Result<tch::Device> {
+    let Device::Cuda(index) = settings.device() else { return Ok(tch::Device::Cpu) };
     if !tch::Cuda::is_available() {
         return Err(EngineError::Unsupported(
             "this libtorch sees no CUDA device: it was built for the CPU alone, or no driver is loaded"

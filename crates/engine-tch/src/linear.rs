@@ -3,7 +3,7 @@
 use bundle::quantised::INT4_GROUP;
 use bundle::{Activation, LinearNames};
 use tch::{Kind, TchError, Tensor};
-use worker::engine::EngineError;
+use worker::engine::{EngineError, Result};
 
 use crate::framework;
 use crate::layout::Layout;
@@ -36,25 +36,17 @@ enum Weight {
 
 impl Linear {
     /// One layer, with the weights of all `names` stacked.
-    pub(crate) fn fused(reader: &Reader, names: &LinearNames, layout: Layout) -> Result<Linear, EngineError> {
+    pub(crate) fn fused(reader: &Reader, names: &LinearNames, layout: Layout) -> Result<Linear> {
         Linear::read(reader, names, layout, None)
     }
 
-    /// The same with oneDNN, which also applies the activation.
-    pub(crate) fn activated(
-        reader: &Reader,
-        names: &LinearNames,
-        activation: Activation,
-    ) -> Result<Linear, EngineError> {
-        Linear::read(reader, names, Layout::Onednn, Some(activation))
-    }
-
-    fn read(
+    /// The same, with an activation that oneDNN's product also applies.
+    pub(crate) fn read(
         reader: &Reader,
         names: &LinearNames,
         layout: Layout,
         activation: Option<Activation>,
-    ) -> Result<Linear, EngineError> {
+    ) -> Result<Linear> {
         let mut bias = (!names.biases.is_empty()).then(|| reader.vectors(&names.biases)).transpose()?;
         let weights = &names.weights;
         let weight = match layout {
@@ -86,11 +78,7 @@ impl Linear {
     }
 
     /// A layer for each of `rows`, in place, of tensors that are adjacent in the file or already one.
-    pub(crate) fn separate(
-        reader: &Reader,
-        names: &LinearNames,
-        rows: &[usize],
-    ) -> Result<Vec<Linear>, EngineError> {
+    pub(crate) fn separate(reader: &Reader, names: &LinearNames, rows: &[usize]) -> Result<Vec<Linear>> {
         let whole = reader.stacked(&names.weights)?;
         let bias = (!names.biases.is_empty()).then(|| reader.vectors(&names.biases)).transpose()?;
         let mut start = 0;
@@ -105,7 +93,7 @@ impl Linear {
     }
 
     /// The output head. `name` is the embedding's if the two are tied.
-    pub(crate) fn head(reader: &Reader, name: &str, layout: Layout) -> Result<Linear, EngineError> {
+    pub(crate) fn head(reader: &Reader, name: &str, layout: Layout) -> Result<Linear> {
         let names = LinearNames { weights: vec![name.to_owned()], biases: Vec::new() };
         Linear::fused(reader, &names, layout)
     }
@@ -119,7 +107,7 @@ impl Linear {
     }
 
     /// The same as an object for TorchScript.
-    pub(crate) fn into_native(self) -> Result<NativeLinear, EngineError> {
+    pub(crate) fn into_native(self) -> Result<NativeLinear> {
         match self.weight {
             Weight::Plain(weight) => {
                 NativeLinear::plain(&weight, self.bias.as_ref()).map_err(framework)
@@ -179,7 +167,7 @@ pub(crate) struct Int8 {
 }
 
 impl Int8 {
-    pub(crate) fn read(reader: &Reader, names: &[String]) -> Result<Int8, EngineError> {
+    pub(crate) fn read(reader: &Reader, names: &[String]) -> Result<Int8> {
         let scales = reader.scales(names)?.f_to_kind(Kind::BFloat16).map_err(framework)?;
         Ok(Int8 { codes: reader.stacked(names)?, scales })
     }
@@ -213,7 +201,7 @@ const INT4_BLOCK: i64 = 64;
 const INT4_PACKED_ROWS: i64 = 4 * INT4_BLOCK;
 
 impl Int4 {
-    pub(crate) fn read(reader: &Reader, names: &[String]) -> Result<Int4, EngineError> {
+    pub(crate) fn read(reader: &Reader, names: &[String]) -> Result<Int4> {
         let (group, scales) = (INT4_GROUP as i64, reader.scales(names)?);
         reader.converted(names, |pairs| {
             let (outputs, half) = pairs.size2()?;

@@ -1,8 +1,8 @@
 //! A decoder-only transformer, built from the properties in its configuration.
 
-use bundle::{Bundle, ModelConfig, Precision, Weights};
+use bundle::{Bundle, ModelConfig, Weights};
 use tch::{Device, Kind, TchError, Tensor};
-use worker::engine::{EngineError, Settings, Want};
+use worker::engine::{EngineError, Options, Result, Settings, Want};
 
 use crate::layer::{Embedding, Layer};
 use crate::layout::{self, Layout};
@@ -14,23 +14,25 @@ use crate::sequences::{Causal, Kinds, Sequences, Step};
 use crate::{eager, fused, scripted};
 
 pub(crate) struct Model {
-    config: ModelConfig,
+    pub(crate) config: ModelConfig,
     embedding: Embedding,
     /// `[positions, hidden]`, in a model with learned positions.
     positions: Option<Tensor>,
     layers: Vec<Box<dyn Layer>>,
     final_norm: Norm,
     head: Linear,
-    fused: bool,
-    layout: Layout,
-    emulated: bool,
-    torchscript: Option<bool>,
-    options: (Kind, Device),
-    kinds: Kinds,
+    pub(crate) fused: bool,
+    pub(crate) layout: Layout,
+    /// Whether quantised weights were dequantised at load.
+    pub(crate) emulated: bool,
+    pub(crate) torchscript: Option<bool>,
+    /// Element type and device of the residual stream.
+    pub(crate) options: (Kind, Device),
+    pub(crate) kinds: Kinds,
     /// Whether the parts are marked for libtorch's profiler.
     marked: bool,
     /// The tensors above may be in this mapping. As the last field, it is dropped last.
-    weights: Weights,
+    pub(crate) weights: Weights,
 }
 
 /// The results of one append.
@@ -42,7 +44,7 @@ pub(crate) struct Output {
 }
 
 /// Whether the option `attention` selects plain products.
-fn attends_in_products(settings: &Settings, is_fused_and_eager: bool) -> Result<bool, EngineError> {
+fn attends_in_products(settings: &Settings, is_fused_and_eager: bool) -> Result<bool> {
     match settings.options.get("attention").map(String::as_str) {
         None => Ok(false),
         Some("products") if is_fused_and_eager => Ok(true),
@@ -55,7 +57,7 @@ fn attends_in_products(settings: &Settings, is_fused_and_eager: bool) -> Result<
 }
 
 impl Model {
-    pub(crate) fn read(bundle: &Bundle, settings: &Settings, device: Device) -> Result<Model, EngineError> {
+    pub(crate) fn read(bundle: &Bundle, settings: &Settings, device: Device) -> Result<Model> {
         let config = bundle.config().clone();
         let fused = settings.flag("fused", true)?;
         let (layout, emulated) = (Layout::choose(settings, device)?, layout::emulated(settings));
@@ -74,7 +76,7 @@ impl Model {
         // First, while little else is in memory: it is the largest, and there may briefly be two copies.
         let head = Linear::head(&reader, &config.lm_head(), layout)?;
         let embedding = Embedding::read(&reader, &config, &head)?;
-        let layer = |index| -> Result<Box<dyn Layer>, EngineError> {
+        let layer = |index| -> Result<Box<dyn Layer>> {
             if !fused {
                 return Ok(Box::new(eager::Layer::read(&reader, &config, index)?));
             }
@@ -109,43 +111,6 @@ impl Model {
 
     fn mark(&self, part: &str) -> Option<Mark> {
         self.marked.then(|| Mark::begin(part))
-    }
-
-    pub(crate) fn config(&self) -> &ModelConfig {
-        &self.config
-    }
-
-    /// Element type and device of the residual stream.
-    pub(crate) fn options(&self) -> (Kind, Device) {
-        self.options
-    }
-
-    /// Element types of the cache and of attention.
-    pub(crate) fn kinds(&self) -> Kinds {
-        self.kinds
-    }
-
-    /// The precision of the file that was read.
-    pub(crate) fn precision(&self) -> Precision {
-        self.weights.precision()
-    }
-
-    /// Whether quantised weights were dequantised at load.
-    pub(crate) fn emulated(&self) -> bool {
-        self.emulated
-    }
-
-    /// Whether layers run as TorchScript, if requested.
-    pub(crate) fn torchscript(&self) -> Option<bool> {
-        self.torchscript
-    }
-
-    pub(crate) fn fused(&self) -> bool {
-        self.fused
-    }
-
-    pub(crate) fn layout(&self) -> Layout {
-        self.layout
     }
 
     /// Appends `tokens`, `[batch, positions]`, to `sequences`.

@@ -2,7 +2,7 @@
 
 use bundle::{ModelConfig, NormNames};
 use tch::{Kind, TchError, Tensor};
-use worker::engine::EngineError;
+use worker::engine::Result;
 
 use crate::framework;
 use crate::reader::Reader;
@@ -48,7 +48,6 @@ impl Residual {
 pub(crate) enum RmsNorm {
     /// With the fused LayerNorm: see [`Residual`].
     Fused,
-    /// In elementary operations.
     Elementary,
 }
 
@@ -77,7 +76,7 @@ impl Norm {
         config: &ModelConfig,
         names: &NormNames,
         rms_norm: RmsNorm,
-    ) -> Result<Norm, EngineError> {
+    ) -> Result<Norm> {
         let kind = if config.rms_norm {
             let weight = rms_weight(reader, config, &names.weight)?;
             match rms_norm {
@@ -102,7 +101,6 @@ impl Norm {
         }
     }
 
-    /// The bias of a LayerNorm.
     pub(crate) fn bias(&self) -> Option<&Tensor> {
         match &self.kind {
             NormKind::Layer { bias, .. } => bias.as_ref(),
@@ -132,7 +130,7 @@ impl Norm {
 }
 
 /// The factors of an RMSNorm: its weight plus the model's offset.
-pub(crate) fn rms_weight(reader: &Reader, config: &ModelConfig, name: &str) -> Result<Tensor, EngineError> {
+pub(crate) fn rms_weight(reader: &Reader, config: &ModelConfig, name: &str) -> Result<Tensor> {
     let weight = reader.vector(name)?;
     match config.form.norm_offset {
         0.0 => Ok(weight),
@@ -172,7 +170,7 @@ impl SublayerNorms {
         config: &ModelConfig,
         norms: [&Option<NormNames>; 2],
         rms_norm: RmsNorm,
-    ) -> Result<SublayerNorms, EngineError> {
+    ) -> Result<SublayerNorms> {
         let norm = |names: &Option<NormNames>| {
             names.as_ref().map(|names| Norm::read(reader, config, names, rms_norm)).transpose()
         };
@@ -180,20 +178,16 @@ impl SublayerNorms {
         Ok(SublayerNorms { before: before?, behind: behind?, multiplier: config.form.residual_multiplier })
     }
 
-    /// The block's input.
-    pub(crate) fn enter(&self, residual: &Residual) -> Result<Tensor, TchError> {
-        match &self.before {
-            Some(norm) => norm.forward(residual),
-            None => Ok(residual.stream().shallow_clone()),
-        }
-    }
-
-    /// Adds the block's output.
-    pub(crate) fn leave(&self, residual: &mut Residual, block: &Tensor) -> Result<(), TchError> {
-        if self.behind.is_none() && self.multiplier.is_none() {
-            return residual.add(block);
-        }
-        let mut added = block.shallow_clone();
+    /// Adds to the stream what `block` makes of it.
+    pub(crate) fn around(
+        &self,
+        residual: &mut Residual,
+        block: impl FnOnce(&Tensor) -> Result<Tensor, TchError>,
+    ) -> Result<(), TchError> {
+        let mut added = match &self.before {
+            Some(norm) => block(&norm.forward(residual)?)?,
+            None => block(residual.stream())?,
+        };
         if let Some(norm) = &self.behind {
             added = norm.normed(&added)?;
         }

@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::ffi::{CStr, CString, c_char, c_void};
 
 use tch::{Kind, TchError, Tensor};
-use worker::engine::{Bench, Device, EngineError, Precision, Profile, ProfileClock, ProfileEvent};
+use worker::engine::{Bench, Device, Precision, Profile, ProfileClock, ProfileEvent, Result};
 
-use crate::framework;
 use crate::shim::last_error;
+use crate::{framework, known};
 
 #[allow(unsafe_code)]
 unsafe extern "C" {
@@ -22,7 +22,7 @@ unsafe extern "C" {
 }
 
 /// Starts the profiler of this thread.
-pub(crate) fn begin() -> Result<(), EngineError> {
+pub(crate) fn begin() -> Result<()> {
     let begun = engine_tch_profile_begin();
     if begun.is_null() {
         return Err(framework(last_error()));
@@ -36,7 +36,7 @@ pub(crate) fn begin() -> Result<(), EngineError> {
 }
 
 /// Ends the profile. Each event belongs to the part of the mark around it.
-pub(crate) fn end() -> Result<Profile, EngineError> {
+pub(crate) fn end() -> Result<Profile> {
     let told = engine_tch_profile_end();
     if told.is_null() {
         return Err(framework(last_error()));
@@ -158,7 +158,6 @@ impl TchBench {
         Ok(TchBench { from: buffer()?, to: buffer()?, a: matrix()?, b: matrix()? })
     }
 
-    /// Waits until the GPU has finished.
     fn synchronise(&self) {
         if let tch::Device::Cuda(index) = self.to.device() {
             tch::Cuda::synchronize(index as i64);
@@ -184,10 +183,7 @@ impl TchBench {
 
 impl Bench for TchBench {
     fn device(&self) -> Device {
-        match self.to.device() {
-            tch::Device::Cuda(index) => Device::Cuda(index),
-            _ => Device::Cpu,
-        }
+        known(self.to.device())
     }
 
     fn precision(&self) -> Precision {
@@ -198,11 +194,11 @@ impl Bench for TchBench {
         }
     }
 
-    fn copies(&mut self, times: usize) -> Result<u64, EngineError> {
+    fn copies(&mut self, times: usize) -> Result<u64> {
         self.copy(times).map_err(framework)
     }
 
-    fn products(&mut self, times: usize) -> Result<u64, EngineError> {
+    fn products(&mut self, times: usize) -> Result<u64> {
         self.multiply(times).map_err(framework)
     }
 }

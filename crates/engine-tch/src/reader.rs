@@ -2,7 +2,7 @@
 
 use bundle::{Element, Precision, TensorView, Weights};
 use tch::{Device, Kind, TchError, Tensor};
-use worker::engine::EngineError;
+use worker::engine::Result;
 
 use crate::framework;
 
@@ -36,18 +36,18 @@ impl Reader {
     }
 
     /// A tensor over the mapped bytes, after reading them all into memory, or a copy on the device.
-    pub(crate) fn matrix(&self, name: &str) -> Result<Tensor, EngineError> {
+    pub(crate) fn matrix(&self, name: &str) -> Result<Tensor> {
         self.resident(&self.weights.tensor(name)?)
     }
 
     /// Releases the file's pages of `name` to the system, which reads them again if they are needed.
-    pub(crate) fn release(&self, name: &str) -> Result<(), EngineError> {
+    pub(crate) fn release(&self, name: &str) -> Result<()> {
         self.weights.release(&self.weights.tensor(name)?);
         Ok(())
     }
 
     /// As [`Reader::matrix`], for adjacent tensors; a copy if they are dequantised.
-    pub(crate) fn stacked(&self, names: &[String]) -> Result<Tensor, EngineError> {
+    pub(crate) fn stacked(&self, names: &[String]) -> Result<Tensor> {
         if self.dequantises(names) {
             let device = self.device;
             return self.converted(names, |whole| whole.f_to_device_(device, Kind::Float, false, true));
@@ -60,7 +60,7 @@ impl Reader {
         &self,
         names: &[String],
         convert: impl FnOnce(&Tensor) -> Result<T, TchError>,
-    ) -> Result<T, EngineError> {
+    ) -> Result<T> {
         let view = self.weights.stacked(names)?;
         let converted = if self.dequantises(names) {
             let quantised = self.weights.quantised(names)?;
@@ -79,21 +79,21 @@ impl Reader {
     }
 
     /// Scales of adjacent quantised tensors, f32.
-    pub(crate) fn scales(&self, names: &[String]) -> Result<Tensor, EngineError> {
+    pub(crate) fn scales(&self, names: &[String]) -> Result<Tensor> {
         Tensor::f_from_slice(&self.weights.quantised(names)?.scale_values()).map_err(framework)
     }
 
     /// A copy, for small tensors: a view would keep pages that also contain their neighbours.
-    pub(crate) fn vector(&self, name: &str) -> Result<Tensor, EngineError> {
+    pub(crate) fn vector(&self, name: &str) -> Result<Tensor> {
         self.vectors(std::slice::from_ref(&name.to_owned()))
     }
 
-    pub(crate) fn vectors(&self, names: &[String]) -> Result<Tensor, EngineError> {
+    pub(crate) fn vectors(&self, names: &[String]) -> Result<Tensor> {
         let tensor = self.over(&self.weights.stacked(names)?)?;
         tensor.f_to_device_(self.device, self.kind(), false, true).map_err(framework)
     }
 
-    fn resident(&self, view: &TensorView<'_>) -> Result<Tensor, EngineError> {
+    fn resident(&self, view: &TensorView<'_>) -> Result<Tensor> {
         let tensor = self.over(view)?;
         if self.device == Device::Cpu {
             view.touch();
@@ -104,7 +104,7 @@ impl Reader {
         Ok(copy)
     }
 
-    fn over(&self, view: &TensorView<'_>) -> Result<Tensor, EngineError> {
+    fn over(&self, view: &TensorView<'_>) -> Result<Tensor> {
         let shape: Vec<i64> = view.shape.iter().map(|&size| size as i64).collect();
         // SAFETY: the bundle has checked that the bytes match the shape and element type, and they stay
         // mapped for as long as the engine keeps the `Weights`. No operation here writes to a weight.

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use bundle::{Activation, Feature, ModelConfig};
 use tch::{Device, Kind, TchError, Tensor};
 use torch_sys::C_tensor;
-use worker::engine::{EngineError, Settings};
+use worker::engine::{EngineError, Result, Settings};
 
 use crate::attend::Qkv;
 use crate::layer;
@@ -18,7 +18,7 @@ use crate::{framework, fused};
 const SOURCE: &str = include_str!("scripted.py");
 
 /// Whether layers run as TorchScript; `None` if the settings do not request it.
-pub(crate) fn chosen(settings: &Settings, fused: bool) -> Result<Option<bool>, EngineError> {
+pub(crate) fn chosen(settings: &Settings, fused: bool) -> Result<Option<bool>> {
     match settings.options.get("execution").map(String::as_str) {
         None | Some("eager") => Ok(None),
         Some("torchscript") if !fused => {
@@ -34,7 +34,7 @@ pub(crate) fn chosen(settings: &Settings, fused: bool) -> Result<Option<bool>, E
 pub(crate) struct Layer(Script);
 
 impl Layer {
-    pub(crate) fn compile(layer: fused::Layer, config: &ModelConfig) -> Result<Layer, EngineError> {
+    pub(crate) fn compile(layer: fused::Layer, config: &ModelConfig) -> Result<Layer> {
         if let Some(words) = config.beyond(&[Feature::LongRope, Feature::Yarn, Feature::FusedGateUp]) {
             let reason = format!("execution=torchscript computes plain layers alone: the model has {words}");
             return Err(EngineError::Unsupported(reason));
@@ -124,7 +124,6 @@ pub(crate) fn set_profiling(profiling: bool) {
     engine_tch_script_set_profiling(profiling);
 }
 
-/// The value of a module's attribute.
 pub(crate) enum Attribute<'a> {
     Tensor(&'a Tensor),
     /// Its method `multiply` computes the product.

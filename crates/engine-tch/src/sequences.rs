@@ -2,7 +2,9 @@
 
 use bundle::{LayerAttention, ModelConfig};
 use tch::{Device, Kind, TchError, Tensor};
-use worker::engine::{CacheMemory, EngineError, HandOver, Plane, Precision, Settings, check_begin};
+use worker::engine::{
+    CacheMemory, EngineError, HandsOver, Plane, Precision, Result, Settings, begun, check_begin, check_filled,
+};
 
 use crate::layout::Layout;
 use crate::rotation::Rotation;
@@ -35,7 +37,6 @@ pub(crate) struct Sequences {
     grown: Option<Vec<Tensor>>,
     /// One for each of the model's rotations.
     rotations: Vec<Rotation>,
-    /// The window of sliding layers.
     window: Option<i64>,
     pub(crate) kinds: Kinds,
 }
@@ -63,9 +64,9 @@ impl Kinds {
         (layout, kind): (Layout, Kind),
         device: Device,
         is_fused: bool,
-    ) -> Result<Kinds, EngineError> {
+    ) -> Result<Kinds> {
         let usual = layout.attention_kind(kind);
-        let cache = match settings.cache {
+        let cache = match settings.cache() {
             Precision::Bf16 => Kind::BFloat16,
             Precision::F16 => Kind::Half,
             _ => Kind::Float,
@@ -74,7 +75,7 @@ impl Kinds {
         if cache != usual && !(is_fused && device == Device::Cpu) {
             return Err(EngineError::Unsupported(format!(
                 "a KV cache in {} where attention computes in {usual:?}: only fused layers on a CPU have that",
-                settings.cache
+                settings.cache()
             )));
         }
         // A cache in f32 is for full precision, so attention computes in f32 too.
@@ -123,7 +124,6 @@ impl Sequences {
         })
     }
 
-    /// The addresses of keys and values.
     pub(crate) fn memory(&self) -> CacheMemory {
         let sizes: Vec<usize> = self.cache.size().iter().map(|&size| size as usize).collect();
         let [layers, batch, heads, capacity, dim] = sizes[..] else { unreachable!("five dimensions") };
@@ -146,7 +146,6 @@ impl Sequences {
         }
     }
 
-    /// Drops all positions.
     pub(crate) fn restart(&mut self) -> Result<(), TchError> {
         self.filled = 0;
         self.padding.clear();
@@ -330,7 +329,6 @@ pub(crate) enum Causal {
     ByMask,
 }
 
-/// The shape of a cache.
 pub(crate) fn shape(config: &ModelConfig, batch: usize, capacity: usize) -> [i64; 5] {
     [config.layers, batch, 2 * config.kv_heads, capacity, config.head_dim].map(|size| size as i64)
 }
@@ -345,13 +343,11 @@ pub(crate) struct Step {
     pub(crate) places: Option<Tensor>,
     /// The prompts in this step, if they differ in length. Each has its own keys and values.
     pub(crate) prompts: Vec<Step>,
-    /// Whether a query sees no later key.
     pub(crate) causal: bool,
     /// The rotations of these positions, to be broadcast over `[batch, position, head, dimension]`.
     pub(crate) rotations: Vec<Rotation>,
     /// `[positions, past + positions]`, or `[batch, 1, …]` if sequences differ; added to the scores.
     pub(crate) mask: Option<Tensor>,
-    /// The mask of sliding layers, if it differs.
     pub(crate) sliding_mask: Option<Tensor>,
     /// How the context is cut for one query, if that is faster.
     pub(crate) parts: Option<Parts>,
@@ -365,7 +361,6 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// A step that appends nothing.
     fn empty(sequences: &Sequences) -> Step {
         Step {
             batch: 0,
@@ -437,29 +432,20 @@ impl Step {
     }
 }
 
-// Sharing keys and values with another engine of the process ([`engine::HandOver`]): libtorch's own cache,
+// Sharing keys and values with another engine of the process ([`engine::HandsOver`]): libtorch's own cache,
 // which the other engine uses, or a tensor over the other engine's memory.
 
-impl HandOver for Tch {
-    fn export(&mut self) -> Result<CacheMemory, EngineError> {
+impl HandsOver for Tch {
+    fn export(&mut self) -> Result<CacheMemory> {
         check_f32(self)?;
-        let sequences = self
-            .sequences
-            .as_ref()
-            .ok_or_else(|| EngineError::Input("keys and values of tch are asked for before begin".into()))?;
-        Ok(sequences.memory())
+        Ok(begun(self.sequences.as_ref())?.memory())
     }
 
     #[allow(unsafe_code)]
-    unsafe fn begin_in(
-        &mut self,
-        batch: usize,
-        capacity: usize,
-        memory: &CacheMemory,
-    ) -> Result<(), EngineError> {
+    unsafe fn begin_in(&mut self, batch: usize, capacity: usize, memory: &CacheMemory) -> Result<()> {
         check_f32(self)?;
         let model = self.body.decoder()?;
-        check_begin(model.config(), batch, capacity)?;
+        check_begin(&model.config, batch, capacity)?;
         if !in_one_piece(memory) {
             return Err(EngineError::Unsupported(
                 "writes keys and values of a sequence at once, and so wants those of all layers in one piece"
@@ -467,7 +453,7 @@ impl HandOver for Tch {
             ));
         }
         self.sequences = None;
-        let config = model.config();
+        let config = &model.config;
         let shape = self::shape(config, batch, capacity);
         let _mode = InferenceMode::enter();
         // SAFETY: the shape was checked, and the caller promises that the memory stays valid. The tensor
@@ -475,7 +461,7 @@ impl HandOver for Tch {
         let cache = unsafe {
             Tensor::f_from_blob(memory.address() as *const u8, &shape, &[], Kind::Float, Device::Cpu)
         };
-        let over = |cache| Sequences::over(config, (batch, capacity), model.options(), model.kinds(), cache);
+        let over = |cache| Sequences::over(config, (batch, capacity), model.options, model.kinds, cache);
         let sequences = cache.and_then(over).map_err(framework)?;
         if !sequences.memory().is(memory) {
             return Err(EngineError::Unsupported("lays this model's keys and values out otherwise".into()));
@@ -484,22 +470,17 @@ impl HandOver for Tch {
         Ok(())
     }
 
-    fn set_filled(&mut self, positions: usize) -> Result<(), EngineError> {
-        match &mut self.sequences {
-            Some(sequences) if positions <= sequences.capacity => sequences.filled = positions,
-            Some(Sequences { capacity, .. }) => {
-                let text = format!("{positions} positions do not fit the capacity of {capacity}");
-                return Err(EngineError::Input(text));
-            }
-            None => return Err(EngineError::Input("positions are filled before begin".into())),
-        }
+    fn set_filled(&mut self, positions: usize) -> Result<()> {
+        let sequences = begun(self.sequences.as_mut())?;
+        check_filled(positions, sequences.capacity)?;
+        sequences.filled = positions;
         Ok(())
     }
 }
 
-fn check_f32(engine: &mut Tch) -> Result<(), EngineError> {
+fn check_f32(engine: &mut Tch) -> Result<()> {
     let model = engine.body.decoder()?;
-    if (model.kinds().cache, model.options().1) == (Kind::Float, Device::Cpu) && !model.kinds().grows {
+    if (model.kinds.cache, model.options.1) == (Kind::Float, Device::Cpu) && !model.kinds.grows {
         return Ok(());
     }
     Err(EngineError::Unsupported(

@@ -1,12 +1,12 @@
 use conformance::{
     Model, OF_ANY_LENGTHS, TOLERANCE, at, check_architectures, check_caches, check_converted,
     check_diffusion, check_encoders, check_encoders_in_16_bits, check_encoders_in_f32, check_follows,
-    check_growth, check_hidden_states_are_asked_for, check_lengths, check_padding, check_profile,
-    check_quantised_kernels, check_tiny_models, logits_in_pieces, max_abs_difference, refuses_lengths,
-    senseless, tiny, unsupported, with, with_options,
+    check_growth, check_halves, check_hidden_states_are_asked_for, check_lengths, check_padding,
+    check_profile, check_quantised_kernels, check_tiny_models, logits_in_pieces, max_abs_difference,
+    refuses_lengths, senseless, tiny, unsupported, with, with_options,
 };
 use engine_tch::Tch;
-use worker::engine::{Device, InferenceEngine, Precision, Settings};
+use worker::engine::{InferenceEngine, Precision, Settings};
 
 const TORCHSCRIPT: (&str, &str) = ("execution", "torchscript");
 const UNFUSED: (&str, &str) = ("fused", "false");
@@ -19,7 +19,7 @@ fn keys_and_values_are_kept_in_what_is_asked_for() {
     }
     let model = Model::tiny("gpt2");
     for option in [UNFUSED, TORCHSCRIPT] {
-        let settings = Settings { cache: Precision::F16, ..with_options(&[option]) };
+        let settings = Settings { kv_precision: Some(Precision::F16), ..with_options(&[option]) };
         let reason = unsupported::<Tch>(&model.bundle, &settings);
         assert!(reason.contains("only fused layers on a CPU"), "{reason}");
     }
@@ -65,19 +65,13 @@ const TOLERANCES: [(Precision, f32); 2] = [(Precision::Bf16, 0.1), (Precision::F
 
 #[test]
 fn half_precisions_follow_f32() {
-    for model in tiny() {
-        for (precision, tolerance) in TOLERANCES {
-            let torchscript = (precision == Precision::Bf16).then_some([TORCHSCRIPT]);
-            let torchscript = torchscript.as_ref().map(<[_; 1]>::as_slice);
-            let others = [[].as_slice(), &[("linear", "mapped")], &[UNFUSED]];
-            for options in others.into_iter().chain(torchscript) {
-                let settings = with(at(precision), options);
-                let mut engine = Tch::load(&model.bundle, &settings).expect("loads");
-                assert_eq!(engine.in_effect().weights, precision);
-                check_follows(&mut engine, &model.reference, tolerance, &format!("{precision} {options:?}"));
-            }
-        }
-    }
+    let [bf16, _] = TOLERANCES;
+    let each = [&[][..], &[("linear", "mapped")], &[UNFUSED]]
+        .into_iter()
+        .flat_map(|options| TOLERANCES.map(|half| (half, options)))
+        .chain([(bf16, &[TORCHSCRIPT][..])])
+        .map(|((precision, tolerance), options)| (with(at(precision), options), tolerance));
+    check_halves::<Tch>(&each.collect::<Vec<_>>());
 }
 
 #[test]
@@ -89,7 +83,7 @@ fn dequantised_weights_compute_in_f32_and_are_said_to_be_emulated() {
                 let settings = with(settings.clone(), &[("linear", layout)]);
                 let mut engine = Tch::load(&model.bundle, &settings).expect("loads");
                 let in_effect = engine.in_effect();
-                assert_eq!((in_effect.weights, in_effect.activations.as_str()), (precision, "f32"));
+                assert_eq!((&*in_effect.precision, &*in_effect.activations), (precision.name(), "f32"));
                 assert!(in_effect.weight_storage.starts_with("emulated: dequantised to f32 at load"));
                 logits_in_pieces(&mut engine, &model.reference.rows(), model.reference.positions)
             });
@@ -119,7 +113,7 @@ fn what_is_in_effect_is_what_was_asked_for() {
     }
     let baseline = in_effect(&[UNFUSED]);
     assert_eq!(baseline.weight_storage, "mapped");
-    assert!(baseline.kernels.contains(&"matmul, softmax, matmul".to_owned()), "{:?}", baseline.kernels);
+    assert!(baseline.kernels.contains(&"matmul, softmax, matmul".into()), "{:?}", baseline.kernels);
 }
 
 #[test]
@@ -140,7 +134,7 @@ fn torchscript_runs_where_it_may_and_is_said_to() {
 fn what_cannot_be_done_is_refused() {
     let model = Model::tiny("gpt2");
     // No machine has this many GPUs.
-    unsupported::<Tch>(&model.bundle, &Settings { device: Device::Cuda(1000), ..at(Precision::F32) });
+    unsupported::<Tch>(&model.bundle, &Settings { device: "cuda:1000".into(), ..at(Precision::F32) });
     unsupported::<Tch>(&model.bundle, &with(at(Precision::Int8), &[TORCHSCRIPT]));
     for options in [
         &[("speed", "high")][..],
@@ -212,7 +206,7 @@ fn weights_that_are_converted_for_every_product_follow_f32_and_are_said_to_be() 
     for (precision, tolerance) in TOLERANCES {
         let mut engine = Tch::load(&model.bundle, &converted(precision)).expect("loads");
         check_follows(&mut engine, &model.reference, tolerance, "with a cache in 16 bits");
-        let kernel = engine.in_effect().kernels.swap_remove(0);
+        let kernel = engine.in_effect().kernels[0].clone();
         assert!(kernel.starts_with("linear in f32, of weights that"), "{kernel}");
     }
     let script = with(at(Precision::Bf16), &[("weights", "converted"), TORCHSCRIPT]);

@@ -1,9 +1,11 @@
 //! The worker's answers.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::untrusted::{Foreign, ForeignPath, Foreigns};
-use crate::{CacheInEffect, CacheUsage, Hybrid, Iteration, Marks, Memory, Output, Sample, Traced};
+use crate::{CacheUsage, Hybrid, Iteration, KvCachePolicy, Marks, Memory, Output, Sample, Traced};
 
 /// The one line that `worker --hello` prints: it shows that the framework can run here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -153,16 +155,23 @@ pub struct PageCache {
 /// Observed after load. [`Settings`](crate::Settings) has the settings that were asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InEffect {
+    /// Element type of the weights as the kernels read them.
     pub precision: Foreign,
+    /// Element type of the tensors between layers, and of matrix products' accumulation where the framework documents it.
     pub activations: Foreign,
-    #[serde(flatten)]
-    pub cache: CacheInEffect,
+    pub kv_cache_precision: Foreign,
+    pub kv_cache: KvCachePolicy,
     pub device: Foreign,
+    /// Threads as the framework reports them.
     pub threads: usize,
+    /// `eager`, or the optimisation or compilation in effect, for example `graph optimisation: all`.
     pub jit: Foreign,
-    /// Whether graph optimisation or a JIT is in use; `null` where the framework has neither.
+    /// Whether graph optimisation or a JIT is in use; `null` where the framework has neither, or it is not used. Fairness
+    /// rule R14 compares these.
     pub optimised: Option<bool>,
+    /// How the weights are held, for example `mapped`, `mapped, prepacked copy`.
     pub weight_storage: Foreign,
+    /// The kernels that do the work, one short phrase each.
     pub kernels: Foreigns,
     /// Bytes of weights on each device that holds some, if they are divided over several; otherwise `null`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -198,14 +207,12 @@ pub struct WarmupDone {
 /// The answer to [`Turn::Prepare`](crate::Turn::Prepare).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Number of the case.
     pub case: usize,
 }
 
 /// The answer to a slice that does not complete its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slice {
-    /// Number of the case.
     pub case: usize,
     /// Marks of the request so far.
     pub marks: usize,
@@ -341,6 +348,35 @@ pub struct GpuWork {
 }
 
 // Names of devices: `cpu`, `cuda:0`, or several GPUs that share the work, `cuda:0,cuda:1`.
+
+/// Where an engine computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Device {
+    Cpu,
+    Cuda(usize),
+}
+
+impl Device {
+    /// The device of this name, or the first of several.
+    pub fn named(name: &str) -> Device {
+        gpus(name).first().map_or(Device::Cpu, |&gpu| Device::Cuda(gpu))
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Device::Cpu => f.write_str("cpu"),
+            Device::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
+impl From<Device> for Foreign {
+    fn from(device: Device) -> Foreign {
+        device.to_string().into()
+    }
+}
 
 /// The numbers of the GPUs that a device names, as CUDA counts them; none for `cpu` and for an invalid name.
 /// `cuda` is the first.

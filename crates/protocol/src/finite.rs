@@ -2,7 +2,6 @@
 
 use serde::de::{Deserialize, Deserializer, Error};
 
-/// Reads a number.
 pub fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
     let read = f32::deserialize(from)?;
     if read.is_finite() { Ok(read) } else { Err(D::Error::custom("a number is larger than any of f32")) }

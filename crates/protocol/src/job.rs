@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::{DecoderSettings, Input, Precision, Trace, Work};
+use crate::{Device, Input, Precision, Trace, Work};
 
 /// Everything that a worker is asked to do: the first line of its stdin. A measurement is followed by
 /// [`Turn`]s, a line each.
@@ -29,26 +29,34 @@ pub struct Job {
     pub task: Task,
 }
 
-/// Settings asked for. Compare [`InEffect`](crate::InEffect).
+/// Settings asked for. [`InEffect`](crate::InEffect) has those that were observed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     pub precision: Precision,
-    #[serde(flatten)]
-    pub decoder: DecoderSettings,
-    /// `cpu` or `cuda:N`
+    /// Data type of keys and values: f32, bf16 or f16; the worker's choice if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_precision: Option<Precision>,
+    /// Use a masked-diffusion model's body as a decoder, token by token: its attention becomes causal.
+    #[serde(default)]
+    pub autoregressive: bool,
+    /// `cpu`, `cuda:N`, or several GPUs that share the weights: `cuda:0,cuda:1`.
     pub device: String,
+    /// Threads that may compute at once; 0 for the framework's default. An engine sets them through the framework's own
+    /// API; the environment variables and the CPU set are the driver's job.
     pub threads: usize,
     /// Devices that the weights are divided over; 1 if they are not.
     #[serde(default = "one")]
     pub shards: usize,
+    /// Whether the framework's graph optimisation or JIT may be used, where it has one.
     pub jit: bool,
+    /// Whether hidden states will be asked for. Where keeping them costs speed, an engine keeps them only then.
     #[serde(default)]
     pub hidden_states: bool,
-    /// At a quantised precision, multiply by the dequantised weights, in f32: the baseline for quantised
-    /// kernels.
+    /// At a quantised precision, multiply by the dequantised weights in f32, even if the framework's quantised kernels are
+    /// faster: those are compared with this. A framework without kernels for the precision always does it.
     #[serde(default)]
     pub dequantised: bool,
-    /// Options of the engine variant.
+    /// Options of the engine variant (`configs/engines/*.toml`), by name.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
     /// How several callers are served.
@@ -61,6 +69,37 @@ pub struct Settings {
     /// session for each.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anew: bool,
+}
+
+impl Settings {
+    /// So many threads of a CPU, and nothing out of the ordinary.
+    pub fn on_cpu(precision: Precision, threads: usize) -> Settings {
+        Settings {
+            precision,
+            kv_precision: None,
+            autoregressive: false,
+            device: Device::Cpu.to_string(),
+            threads,
+            shards: 1,
+            jit: true,
+            hidden_states: false,
+            dequantised: false,
+            options: BTreeMap::new(),
+            serve: Serve::Shared,
+            slowdown: 0.0,
+            anew: false,
+        }
+    }
+
+    /// Data type of keys and values.
+    pub fn cache(&self) -> Precision {
+        self.kv_precision.unwrap_or_else(|| self.precision.usual_cache())
+    }
+
+    /// The device, or the first of several.
+    pub fn device(&self) -> Device {
+        Device::named(&self.device)
+    }
 }
 
 fn one() -> usize {
@@ -139,7 +178,6 @@ pub enum Turn {
 }
 
 impl Turn {
-    /// The case of its request.
     pub fn case(&self) -> Option<usize> {
         match self {
             Turn::Prepare { case }
@@ -155,7 +193,6 @@ impl Turn {
         Turn::Request { case, input: None }
     }
 
-    /// A slice of such a request.
     pub fn slice(case: usize, marks: usize) -> Turn {
         Turn::Slice { case, marks, input: None }
     }
@@ -164,7 +201,6 @@ impl Turn {
 /// What to do after the last sample.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finish {
-    /// Whether the weights file is hashed.
     #[serde(default)]
     pub hash: bool,
     /// Write teacher-forced logits to a file.
@@ -273,7 +309,6 @@ impl Serve {
         *self == Serve::Shared
     }
 
-    /// Number of models that are loaded.
     pub fn models(self) -> usize {
         if let Serve::Pool(models) = self { models } else { 1 }
     }
@@ -340,7 +375,6 @@ impl<'de> Deserialize<'de> for Serve {
 pub struct Load {
     /// Threads that make requests, one at a time each.
     pub callers: usize,
-    /// Requests of a turn.
     pub requests: usize,
     /// If left out, a caller makes its next request when its last is answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -33,7 +33,6 @@ pub struct Memory {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuAllocator {
     pub in_use_bytes: u64,
-    /// Highest so far.
     pub peak_bytes: u64,
 }
 

@@ -1,5 +1,7 @@
 //! Storage types of weights: one type from the flag to the kernel.
 
+use crate::untrusted::Foreign;
+
 /// Storage type of a model's weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -79,6 +81,12 @@ impl Precision {
 impl std::fmt::Display for Precision {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(self.name())
+    }
+}
+
+impl From<Precision> for Foreign {
+    fn from(precision: Precision) -> Foreign {
+        precision.name().into()
     }
 }
 

@@ -1,6 +1,8 @@
-//! Which fields of an event may be `null` or left out, and that `docs/reference/protocol.md` says so.
+//! The fields of events: which may be `null` or left out, which `docs/reference/protocol.md` says; and that any text which a
+//! worker writes into them is bounded and harmless once it is read.
 
 use protocol::Event;
+use protocol::untrusted::PATH;
 use serde_json::Value;
 
 /// Every event with every field that decoders use.
@@ -66,4 +68,37 @@ fn null_and_a_missing_field_are_the_same_and_the_page_says_where_they_are_allowe
     rows.push(format!("| every `memory` | {}: `{{}}` is a valid `memory` |", of_memory.join(", ")));
     let table = rows.join("\n");
     assert!(PAGE.contains(&table), "it should have:\n{table}");
+}
+
+/// Calls `change` on every text of a value except the names of events, kinds, sides and policies, which are types.
+fn each_text(value: &mut Value, change: &mut impl FnMut(&mut String)) {
+    match value {
+        Value::String(text) => change(text),
+        Value::Array(values) => values.iter_mut().for_each(|value| each_text(value, change)),
+        Value::Object(fields) => {
+            let names = ["event", "kind", "side", "kv_cache"];
+            let fields = fields.iter_mut().filter(|(name, _)| !names.contains(&name.as_str()));
+            fields.for_each(|(_, value)| each_text(value, change));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_text_of_every_event_passes_the_door() {
+    let hostile = format!("\u{1b}[2J\nforged\u{202e}{}", "x".repeat(1 << 20));
+    let mut changed = 0;
+    for line in EVENTS.lines() {
+        let mut value: Value = serde_json::from_str(line).unwrap();
+        each_text(&mut value, &mut |text| {
+            *text = hostile.clone();
+            changed += 1;
+        });
+        let read: Event = serde_json::from_value(value).unwrap();
+        each_text(&mut serde_json::to_value(&read).unwrap(), &mut |text| {
+            assert!(text.chars().count() <= PATH, "a text of {} characters in {line}", text.len());
+            assert!(!text.contains(['\u{1b}', '\n', '\u{202e}']), "{text:?} in {line}");
+        });
+    }
+    assert!(changed >= 40, "events have {changed} texts");
 }

@@ -17,8 +17,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use worker::engine::{
-    Bundle, Decode, Device, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
-    Settings, Want,
+    Bundle, Decode, Device, InEffect, InferenceEngine, KvCachePolicy, Result, Runtime, Settings, Want,
 };
 
 #[path = "../tests/all/support/fixture.rs"]
@@ -52,41 +51,43 @@ impl Punctual {
 impl InferenceEngine for Punctual {
     const FRAMEWORK: &'static str = "punctual";
 
-    fn runtime() -> Result<Runtime, EngineError> {
+    fn runtime() -> Result<Runtime> {
         let name = || "punctual".to_owned();
         Ok(Runtime { binding: name(), library: name(), library_path: None, cpu_capability: None })
     }
 
-    fn load(_: &Bundle, _: &Settings) -> Result<Self, EngineError> {
+    fn load(_: &Bundle, _: &Settings) -> Result<Self> {
         Ok(Punctual::new())
     }
 
     fn in_effect(&self) -> InEffect {
         InEffect {
-            weights: Precision::F32,
+            precision: "f32".into(),
             activations: "none".into(),
-            kv_cache: Precision::F32,
-            kv_cache_policy: KvCachePolicy::Preallocated,
-            device: Device::Cpu,
+            kv_cache_precision: "f32".into(),
+            kv_cache: KvCachePolicy::Preallocated,
+            device: Device::Cpu.into(),
             threads: 1,
             jit: "none".into(),
             optimised: None,
             weight_storage: "none".into(),
-            kernels: vec!["waiting".into()],
+            kernels: vec!["waiting"].into(),
+            shard_bytes: None,
+            hybrid: None,
         }
     }
 
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         Ok(self)
     }
 }
 
 impl Decode for Punctual {
-    fn begin(&mut self, _: usize, _: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, _: usize, _: usize) -> Result<()> {
         Ok(())
     }
 
-    fn append(&mut self, _: &[u32], _: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, _: &[u32], _: Want) -> Result<&[f32]> {
         let start = now();
         self.appends += 1;
         self.logits.copy_from_slice(&self.answers[self.appends % self.answers.len()]);

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use scripted::advance_clock;
 
-use crate::engine::EngineError;
+use crate::engine::{EngineError, Result};
 
 /// Stops the clock of this process: from here on only [`advance_clock`] moves it.
 pub fn stop_clock() {
@@ -146,7 +146,7 @@ pub(crate) struct Pace(f64);
 
 impl Pace {
     /// The slowdown of a job: a share from 0 to 10.
-    pub(crate) fn new(share: f64) -> Result<Pace, EngineError> {
+    pub(crate) fn new(share: f64) -> Result<Pace> {
         if (0.0..=LARGEST).contains(&share) {
             return Ok(Pace(share));
         }

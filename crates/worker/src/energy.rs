@@ -36,7 +36,6 @@ impl<'a> Meter<'a> {
         (!packages.is_empty()).then_some(Meter::Rapl(packages))
     }
 
-    /// Energy since the start.
     pub(crate) fn stop(self) -> Option<Energy> {
         match self {
             Meter::Rapl(packages) => {
@@ -176,7 +175,6 @@ impl Gpu {
         clocks.ok().map(|clocks| clocks.now)
     }
 
-    /// All readings so far.
     pub(crate) fn work(&self) -> GpuWork {
         self.remark();
         let seen = self.seen.borrow();
@@ -193,7 +191,6 @@ impl Gpu {
         }
     }
 
-    /// Notes remarks on the GPU itself.
     fn remark(&self) {
         let gpus = match &self.nvml {
             Ok(gpus) => gpus,

@@ -26,11 +26,11 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 pub use clock::{advance_clock, stop_clock};
-use protocol::{Build, Event, FailureKind, Hello, Task};
+use protocol::Event;
 use serde_json::to_string;
 pub use serve::serve;
 
-use crate::engine::{Device, EngineError, InEffect, InferenceEngine, Runtime, Settings};
+use crate::engine::{EngineError, InferenceEngine};
 
 /// Entry point of a worker binary. `--hello` prints the receipt; otherwise one Job is read from stdin, and for a
 /// measurement its turns.
@@ -117,7 +117,6 @@ pub enum ServeError {
     /// The job cannot be understood; the caller may not speak this protocol.
     #[error("{0}")]
     Job(String),
-    /// An output file could not be written.
     #[error("{0}")]
     File(String),
     /// The driver no longer listens.
@@ -147,85 +146,6 @@ impl Events<'_> {
             ))));
         }
         self.0.write_all(line.as_bytes()).and_then(|()| self.0.flush()).map_err(ServeError::Pipe)
-    }
-}
-
-// Between the protocol's types and the engine's: neither crate knows the other.
-
-fn settings(wire: &protocol::Settings) -> Result<Settings, EngineError> {
-    if wire.shards != 1 {
-        let reason = format!("its weights are not divided over devices ({} were asked for)", wire.shards);
-        return Err(EngineError::Unsupported(reason));
-    }
-    Ok(Settings {
-        precision: wire.precision,
-        cache: work::precision(&wire.decoder, wire.precision)?,
-        device: device(&wire.device)?,
-        threads: wire.threads,
-        jit: wire.jit,
-        hidden_states: wire.hidden_states,
-        dequantised: wire.dequantised,
-        options: wire.options.clone(),
-    })
-}
-
-fn device(text: &str) -> Result<Device, EngineError> {
-    let unknown = || EngineError::Input(format!("unknown device {text:?}; there are cpu and cuda:N"));
-    match text.split_once(':') {
-        None if text == "cpu" => Ok(Device::Cpu),
-        Some(("cuda", index)) => Ok(Device::Cuda(index.parse().map_err(|_| unknown())?)),
-        _ => Err(unknown()),
-    }
-}
-
-fn hello(framework: &str, runtime: Runtime) -> Hello {
-    Hello {
-        protocol: protocol::VERSION,
-        framework: framework.into(),
-        binding: runtime.binding.into(),
-        library: runtime.library.into(),
-        library_path: runtime.library_path.map(|path| path.display().to_string().into()),
-        cpu_capability: runtime.cpu_capability.map(Into::into),
-        slices: Some(true),
-        build: Build {
-            profile: env!("BUILD_PROFILE").into(),
-            rustc: Some(env!("BUILD_RUSTC").into()),
-            rustflags: Some(env!("BUILD_RUSTFLAGS").into()),
-            target_features: Some(env!("BUILD_FEATURES").split(',').collect()),
-            target: Some(env!("BUILD_TARGET").into()),
-            toolchain: None,
-        },
-    }
-}
-
-/// The settings in effect for a task.
-fn in_effect(observed: InEffect, hybrid: Option<engine::Hybrid>, task: &Task) -> protocol::InEffect {
-    let cache = work::in_effect(&observed, task);
-    protocol::InEffect {
-        precision: observed.weights.name().into(),
-        activations: observed.activations.into(),
-        cache,
-        device: observed.device.to_string().into(),
-        threads: observed.threads,
-        jit: observed.jit.into(),
-        optimised: observed.optimised,
-        weight_storage: observed.weight_storage.into(),
-        kernels: observed.kernels.into(),
-        // No engine in Rust divides its weights over devices.
-        shard_bytes: None,
-        hybrid: hybrid.map(|engine::Hybrid { prefill, decode, alone, .. }| protocol::Hybrid {
-            prefill: prefill.into(),
-            decode: decode.into(),
-            alone: alone.map(Into::into),
-        }),
-    }
-}
-
-fn failure_kind(error: &EngineError) -> FailureKind {
-    match error {
-        EngineError::Unsupported(_) => FailureKind::Unsupported,
-        EngineError::Input(_) | EngineError::Bundle(_) => FailureKind::Input,
-        EngineError::Framework(_) => FailureKind::Failed,
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use memmap2::MmapMut;
 use protocol::{Probe, Probed};
 
-use crate::engine::{Device, EngineError, InferenceEngine, Settings};
+use crate::engine::{Device, InferenceEngine, Result, Settings};
 use crate::{ServeError, clock, energy};
 
 /// Rounds of the arithmetic, of five or six cycles of latency each: about 10 ms at 3 GHz.
@@ -85,7 +85,6 @@ struct Bench<'a> {
 /// Begin and end.
 type Span = (u64, u64);
 
-/// The readings of one thread.
 #[derive(Default)]
 struct Readings {
     arithmetic: Vec<Span>,
@@ -185,7 +184,7 @@ pub(crate) fn device<E: InferenceEngine>(
         return Err(ServeError::Job("a probe needs bytes and repeats, at least 1 of each".into()));
     }
     let bytes = usize::try_from(task.bytes).unwrap_or(usize::MAX);
-    let bytes = if settings.device == Device::Cpu { bytes } else { bytes.max(LEAST_BYTES) };
+    let bytes = if settings.device() == Device::Cpu { bytes } else { bytes.max(LEAST_BYTES) };
     let Some(mut bench) = E::bench(settings, bytes)? else { return Ok(None) };
     // Kernels are loaded and chosen on first use.
     let in_one = bench.copies(1)?.max(1);
@@ -207,22 +206,21 @@ pub(crate) fn device<E: InferenceEngine>(
         operations: products.work,
         multiply_adds_ns: products.times_ns,
         threads: settings.threads,
-        device: Some(bench.device().to_string().into()),
-        precision: Some(bench.precision().name().into()),
+        device: Some(bench.device().into()),
+        precision: Some(bench.precision().into()),
     }))
 }
 
 /// Equal pieces of work, one after another.
 #[derive(Default)]
 struct Row {
-    /// The work of one piece.
     work: u64,
     times_ns: Vec<u64>,
 }
 
 impl Row {
     /// Does one more piece and returns its time.
-    fn add(&mut self, work: impl FnOnce() -> Result<u64, EngineError>) -> Result<u64, EngineError> {
+    fn add(&mut self, work: impl FnOnce() -> Result<u64>) -> Result<u64> {
         let begin = clock::now_ns();
         self.work = work()?;
         let ns = clock::now_ns() - begin;

@@ -22,7 +22,6 @@ use rand_chacha::ChaCha8Rng;
 use crate::ServeError;
 use crate::logits::maximum;
 
-/// Whether these numbers make sense.
 pub(crate) fn check(sampling: &Sampling) -> Result<(), ServeError> {
     let Sampling { temperature, top_k, top_p, .. } = *sampling;
     if !(temperature > 0.0 && temperature.is_finite()) {
@@ -217,7 +216,6 @@ impl Softmax {
         exp((f64::from(logit) - self.largest) * self.inverse_temperature)
     }
 
-    /// The mass of all tokens together.
     pub(crate) fn mass(self, logits: &[f32]) -> f64 {
         sum(logits, |&logit| self.weight(logit))
     }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Barrier, Condvar, Mutex, MutexGuard};
+use std::sync::{Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use bundle::Bundle;
 use protocol::{Arrivals, Call, Load, Serve};
 
 use crate::clock;
-use crate::engine::{EngineError, InferenceEngine, Settings};
+use crate::engine::{EngineError, InferenceEngine, Result, Settings};
 
 /// Work for a model of a pool.
 type Task<E> = Box<dyn FnOnce(&mut E) + Send>;
@@ -28,7 +28,7 @@ type Member<E> = (Sender<Task<E>>, Option<JoinHandle<()>>);
 
 impl<E: InferenceEngine> Pool<E> {
     /// Loads so many models, one after another.
-    pub(crate) fn load(models: usize, bundle: &Bundle, settings: &Settings) -> Result<Pool<E>, EngineError> {
+    pub(crate) fn load(models: usize, bundle: &Bundle, settings: &Settings) -> Result<Pool<E>> {
         let mut pool = Pool { members: Vec::new() };
         for _ in 0..models {
             let (tasks, received): (Sender<Task<E>>, Receiver<Task<E>>) = channel();
@@ -56,7 +56,6 @@ impl<E: InferenceEngine> Pool<E> {
 }
 
 impl<E> Pool<E> {
-    /// Gives each member a task.
     pub(crate) fn each(&self, task: impl Fn() -> Task<E>) {
         for (tasks, _) in &self.members {
             // A member that has panicked takes no task, and the others do its work.
@@ -81,7 +80,6 @@ impl<E> Drop for Pool<E> {
 pub(crate) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
-    /// Number of all requests.
     requests: usize,
     serve: Serve,
 }
@@ -99,7 +97,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.state)
     }
 
     fn push(&self, request: usize) {
@@ -155,10 +153,10 @@ impl Queue {
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>, most: Option<Duration>) -> MutexGuard<'a, State> {
         match most {
-            None => self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner()),
+            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             Some(most) => {
                 let waited = self.changed.wait_timeout(state, most);
-                waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+                waited.unwrap_or_else(PoisonError::into_inner).0
             }
         }
     }
@@ -180,7 +178,7 @@ impl Answers {
 
     /// Notifies the callers of these requests whether they were answered or never will be.
     pub(crate) fn tell(&self, requests: &[usize], is_answered: bool) {
-        let mut is_there = self.is_there.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut is_there = lock(&self.is_there);
         for &request in requests {
             is_there[request] = Some(is_answered);
             self.changed[request].notify_one();
@@ -189,21 +187,20 @@ impl Answers {
 
     /// Notifies all callers that there will be no more answers.
     pub(crate) fn give_up(&self) {
-        let mut is_there = self.is_there.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut is_there = lock(&self.is_there);
         for (place, changed) in is_there.iter_mut().zip(&self.changed) {
             place.get_or_insert(false);
             changed.notify_all();
         }
     }
 
-    /// Waits for the answer to a request.
     fn wait(&self, request: usize) -> bool {
-        let mut is_there = self.is_there.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut is_there = lock(&self.is_there);
         loop {
             if let Some(is_answered) = is_there[request] {
                 return is_answered;
             }
-            is_there = self.changed[request].wait(is_there).unwrap_or_else(|poisoned| poisoned.into_inner());
+            is_there = self.changed[request].wait(is_there).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -254,12 +251,12 @@ pub(crate) fn called(load: Load, (queue, answers): (&Queue, &Answers), compute: 
         ready.wait();
         compute();
     });
-    let calls = calls.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let calls = calls.into_inner().unwrap_or_else(PoisonError::into_inner);
     calls.into_iter().flatten().collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The times of requests, in nanoseconds: the intervals are exponentially distributed.

@@ -169,7 +169,6 @@ fn settle(gpu: Option<&Gpu>, mut lead_in: impl FnMut() -> Result<(), ServeError>
     Ok(())
 }
 
-/// Waits for the next turn.
 fn next(input: &mut dyn BufRead) -> Result<Turn, ServeError> {
     let mut line = String::new();
     let read = input.read_line(&mut line);
@@ -307,13 +306,12 @@ mod tests {
 
     use super::*;
 
-    fn iteration(gaps: &[u64]) -> Iteration {
-        let sample = Sample { marks_ns: Marks::new(9, gaps.iter().copied()), ..Sample::default() };
-        Iteration { index: 0, cases: vec![sample] }
-    }
-
     fn settled(iterations: &[&[u64]]) -> bool {
-        has_settled(&iterations.iter().map(|gaps| iteration(gaps)).collect::<Vec<_>>(), 0.05)
+        let iteration = |gaps: &&[u64]| {
+            let sample = Sample { marks_ns: Marks::new(9, gaps.iter().copied()), ..Sample::default() };
+            Iteration { index: 0, cases: vec![sample] }
+        };
+        has_settled(&iterations.iter().map(iteration).collect::<Vec<_>>(), 0.05)
     }
 
     const FALLING: [u64; 8] = [150, 140, 130, 120, 100, 100, 100, 100];
@@ -321,37 +319,27 @@ mod tests {
     const RISING: [u64; 8] = [100, 110, 120, 130, 140, 150, 160, 170];
 
     #[test]
-    fn an_iteration_whose_halves_agree_has_settled() {
-        assert!(settled(&[&[100, 101, 99, 100, 100, 102, 100, 100]]));
-        assert!(!settled(&[&FALLING]));
-    }
-
-    #[test]
-    fn an_iteration_like_the_one_before_has_settled_though_its_gaps_grow() {
-        assert!(!settled(&[&RISING]));
-        assert!(settled(&[&RISING, &RISING.map(|gap| gap + 3)]));
-        assert!(!settled(&[&RISING.map(|gap| gap + 30), &RISING]));
-        assert!(!settled(&[&RISING, &RISING.map(|gap| gap + 30)]), "slower is not settled either");
-    }
-
-    #[test]
-    fn one_odd_gap_unsettles_nothing() {
+    fn an_iteration_has_settled_that_is_steady_or_like_the_one_before() {
+        let (later, slower) = (RISING.map(|gap| gap + 3), RISING.map(|gap| gap + 30));
         let mut odd = RISING;
         odd[3] = 900;
-        assert!(settled(&[&odd, &RISING]));
-    }
-
-    #[test]
-    fn iterations_of_few_gaps_are_compared_by_the_time_that_they_took() {
-        assert!(!settled(&[&[100, 100]]));
-        assert!(settled(&[&[100, 100], &[150, 51]]));
-        assert!(!settled(&[&[100, 100], &[150, 100]]));
-    }
-
-    #[test]
-    fn requests_of_one_mark_are_compared_by_it() {
-        assert!(!settled(&[&[]]));
-        assert!(settled(&[&[], &[]]));
+        let rows: [(bool, &[&[u64]], &str); 12] = [
+            (true, &[&[100, 101, 99, 100, 100, 102, 100, 100]], "its halves agree"),
+            (false, &[&FALLING], "its halves do not"),
+            (false, &[&RISING], "there is none before"),
+            (true, &[&RISING, &later], "like the one before, though its gaps grow"),
+            (false, &[&slower, &RISING], "faster than the one before"),
+            (false, &[&RISING, &slower], "slower is not settled either"),
+            (true, &[&odd, &RISING], "one odd gap unsettles nothing"),
+            (false, &[&[100, 100]], "few gaps, and there is none before"),
+            (true, &[&[100, 100], &[150, 51]], "few gaps are compared by the time that they took"),
+            (false, &[&[100, 100], &[150, 100]], "which is longer"),
+            (false, &[&[]], "one mark, and there is none before"),
+            (true, &[&[], &[]], "requests of one mark are compared by it"),
+        ];
+        for (expected, iterations, why) in rows {
+            assert_eq!(settled(iterations), expected, "{why}");
+        }
     }
 
     #[test]

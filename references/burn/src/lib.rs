@@ -15,8 +15,9 @@ use model::{Model, floats};
 use sequences::{Cache, Sequences, is_written_in_place};
 use worker::engine;
 use worker::engine::{
-    Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Precision,
-    Runtime, Settings, Want, check_append, check_begin, check_causal, check_features, check_window,
+    Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Options,
+    Precision, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
+    check_window,
 };
 
 /// The version that the workspace pins, which is that of all of burn's crates; burn does not tell its own.
@@ -50,7 +51,7 @@ impl InferenceEngine for Burn {
         check_causal(bundle.config(), Self::FRAMEWORK)?;
         check_features(bundle.config(), Self::FRAMEWORK, &[Feature::Window])?;
         let unsupported = |reason: &str| Err(EngineError::Unsupported(reason.into()));
-        if let Device::Cuda(_) = settings.device {
+        if let Device::Cuda(_) = settings.device() {
             return unsupported("burn's backend flex computes on CPUs alone");
         }
         if settings.dequantised {
@@ -84,11 +85,11 @@ impl InferenceEngine for Burn {
         };
         let (parallel, products) = self.model.parallel_products();
         InEffect {
-            weights,
-            activations: weights.name().into(),
-            kv_cache: weights,
-            kv_cache_policy: if self.in_place { KvCachePolicy::Preallocated } else { KvCachePolicy::Growing },
-            device: Device::Cpu,
+            precision: weights.into(),
+            activations: weights.into(),
+            kv_cache_precision: weights.into(),
+            kv_cache: if self.in_place { KvCachePolicy::Preallocated } else { KvCachePolicy::Growing },
+            device: Device::Cpu.into(),
             threads: rayon::current_num_threads(),
             jit: "none (flex runs each operation as it is called)".into(),
             optimised: None,
@@ -97,7 +98,10 @@ impl InferenceEngine for Burn {
                 product.into(),
                 format!("decode: {parallel} of {products} products on several threads"),
                 "prefill: flex's attention".into(),
-            ],
+            ]
+            .into(),
+            shard_bytes: None,
+            hybrid: None,
         }
     }
 

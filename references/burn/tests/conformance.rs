@@ -4,7 +4,7 @@ use conformance::{
     Model, at, check_model, computed_architectures, logits_in_pieces, max_abs_difference, tiny, unsupported,
 };
 use reference_burn::Burn;
-use worker::engine::{Device, InferenceEngine, Precision, Settings};
+use worker::engine::{InferenceEngine, Precision, Settings};
 
 fn settings(precision: Precision) -> Settings {
     Settings { hidden_states: true, ..at(precision) }
@@ -25,7 +25,7 @@ fn half_precisions_are_close_to_f32_and_are_what_is_held() {
         for (precision, share) in [(Precision::F16, 0.01), (Precision::Bf16, 0.08)] {
             let mut burn = Burn::load(&bundle, &settings(precision)).unwrap();
             let in_effect = burn.in_effect();
-            assert_eq!((in_effect.weights, in_effect.kv_cache), (precision, precision));
+            assert_eq!([&*in_effect.precision, &*in_effect.kv_cache_precision], [precision.name(); 2]);
             let logits = logits_in_pieces(&mut burn, &reference.rows(), reference.positions);
             let difference = max_abs_difference(&logits, &reference.logits);
             assert!(difference <= share * largest, "{precision}: {difference} of {largest}");
@@ -43,7 +43,7 @@ fn what_the_reference_cannot_do_is_refused_with_the_reason() {
     let model = Model::tiny("gpt2");
     for (settings, word) in [
         (settings(Precision::Int8), "quantised"),
-        (Settings { device: Device::Cuda(0), ..settings(Precision::F32) }, "CPU"),
+        (Settings { device: "cuda:0".into(), ..settings(Precision::F32) }, "CPU"),
         (Settings { dequantised: true, ..settings(Precision::F32) }, "own way"),
     ] {
         let reason = unsupported::<Burn>(&model.bundle, &settings);

@@ -14,8 +14,8 @@ use error::framework;
 use model::Model;
 use worker::engine;
 use worker::engine::{
-    Bundle, Decode, Device, Encode, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision,
-    Runtime, Settings, Want, check_append, check_begin,
+    Bundle, Decode, Device, Encode, EngineError, InEffect, InferenceEngine, KvCachePolicy, Options,
+    Precision, Runtime, Settings, Want, check_append, check_begin,
 };
 
 /// The version that the workspace pins; candle does not tell its own.
@@ -97,7 +97,7 @@ impl InferenceEngine for CandleTransformers {
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
         let weights = Weights::from_options(settings)?;
-        if let Device::Cuda(_) = settings.device {
+        if let Device::Cuda(_) = settings.device() {
             return Err(EngineError::Unsupported("this build of candle has no CUDA".into()));
         }
         if settings.dequantised {
@@ -115,8 +115,8 @@ impl InferenceEngine for CandleTransformers {
             let kernels =
                 format!("{}: Tensor::matmul, texts padded to the longest of a batch", encoder.module());
             let in_effect = InEffect {
-                kv_cache_policy: KvCachePolicy::None,
-                kernels: vec![kernels],
+                kv_cache: KvCachePolicy::None,
+                kernels: vec![kernels].into(),
                 ..in_effect(weights, settings.precision)
             };
             (Body::Encoder(Box::new(encoder)), in_effect)
@@ -226,16 +226,18 @@ fn in_effect(weights: Weights, precision: Precision) -> InEffect {
         Weights::Source => ("GGUF of the source, not the bundle's", "models::quantized_llama: QMatMul"),
     };
     InEffect {
-        weights: precision,
-        activations: activations.name().into(),
-        kv_cache: activations,
-        kv_cache_policy: KvCachePolicy::Growing,
-        device: Device::Cpu,
+        precision: precision.into(),
+        activations: activations.into(),
+        kv_cache_precision: activations.into(),
+        kv_cache: KvCachePolicy::Growing,
+        device: Device::Cpu.into(),
         threads: utils::get_num_threads(),
         jit: "none (candle has no JIT)".into(),
         optimised: None,
         weight_storage: weight_storage.into(),
-        kernels: vec![kernels.into()],
+        kernels: vec![kernels].into(),
+        shard_bytes: None,
+        hybrid: None,
     }
 }
 

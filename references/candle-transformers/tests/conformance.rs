@@ -7,7 +7,7 @@ use candle_core::Device as CandleDevice;
 use candle_core::quantized::gguf_file;
 use conformance::{Model, at, bundle_at, check_encoders_in_f32, check_model, fixtures, unsupported, with};
 use reference_candle_transformers::CandleTransformers;
-use worker::engine::{Bundle, Device, EncodeTask, EngineError, InferenceEngine, Precision, Settings, Texts};
+use worker::engine::{Bundle, EncodeTask, EngineError, InferenceEngine, Precision, Settings, Texts};
 
 /// On candle's own count of threads; more or fewer can be asked for in the environment alone.
 fn settings(precision: Precision) -> Settings {
@@ -109,7 +109,7 @@ fn what_the_reference_cannot_do_is_refused() {
     let llama = Model::tiny("llama-gqa-tied");
     let gguf = unsupported::<CandleTransformers>(&llama.bundle, &settings(Precision::Int8));
     assert!(gguf.contains("gguf"), "{gguf}");
-    let cuda = Settings { device: Device::Cuda(0), ..settings(Precision::F32) };
+    let cuda = Settings { device: "cuda:0".into(), ..settings(Precision::F32) };
     unsupported::<CandleTransformers>(&llama.bundle, &cuda);
     unsupported::<CandleTransformers>(&Model::tiny("qwen3-qknorm").bundle, &settings(Precision::F32));
     let roberta = encoder("roberta", &[Precision::F32, Precision::Bf16]);

@@ -7,8 +7,8 @@ mod tokenizer;
 use encoder::Encoder;
 use engine_ort::Ort;
 use worker::engine::{
-    Bundle, Device, Encode, EngineError, InEffect, InferenceEngine, KvCachePolicy, Precision, Runtime,
-    Settings, check_features,
+    Bundle, Device, Encode, EngineError, InEffect, InferenceEngine, KvCachePolicy, Options, Precision,
+    Runtime, Settings, check_features,
 };
 
 /// The version that the workspace pins; fastembed does not tell its own.
@@ -49,7 +49,7 @@ impl InferenceEngine for Fastembed {
 }
 
 fn check_supported(settings: &Settings) -> Result<(), EngineError> {
-    let reason = match (settings.device, settings.precision) {
+    let reason = match (settings.device(), settings.precision) {
         (Device::Cuda(_), _) => "this reference drives fastembed on the CPU alone",
         (Device::Cpu, Precision::F32) if settings.jit => return Ok(()),
         (Device::Cpu, Precision::F32) => {
@@ -62,11 +62,11 @@ fn check_supported(settings: &Settings) -> Result<(), EngineError> {
 
 fn in_effect(encoder: &Encoder, settings: &Settings) -> InEffect {
     InEffect {
-        weights: Precision::F32,
+        precision: Precision::F32.into(),
         activations: "f32".into(),
-        kv_cache: Precision::F32,
-        kv_cache_policy: KvCachePolicy::None,
-        device: Device::Cpu,
+        kv_cache_precision: Precision::F32.into(),
+        kv_cache: KvCachePolicy::None,
+        device: Device::Cpu.into(),
         // fastembed keeps the session, and ONNX Runtime does not tell: rule R5 looks at the threads that computed.
         threads: settings.threads,
         jit: "graph optimisation: level 3".into(),
@@ -77,7 +77,10 @@ fn in_effect(encoder: &Encoder, settings: &Settings) -> InEffect {
             "Gemm, attention by MatMul and Softmax".into(),
             "texts padded to the longest of a batch".into(),
             "its tokenizer splits ids written as words; that counts".into(),
-        ],
+        ]
+        .into(),
+        shard_bytes: None,
+        hybrid: None,
     }
 }
 

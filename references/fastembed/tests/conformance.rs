@@ -7,7 +7,7 @@ use bundle::Pooling;
 use conformance::{Model, at, bundle_at, check_encoders_in_f32, fixtures, max_abs_difference, unsupported};
 use engine_ort::Ort;
 use reference_fastembed::Fastembed;
-use worker::engine::{Bundle, Device, EncodeTask, EngineError, InferenceEngine, Precision, Settings, Texts};
+use worker::engine::{Bundle, EncodeTask, EngineError, InferenceEngine, Precision, Settings, Texts};
 
 /// A fixture of an encoder as a bundle.
 fn encoder(name: &str) -> Bundle {
@@ -100,7 +100,7 @@ fn what_it_cannot_do_is_refused_with_a_reason() {
     for precision in [Precision::Bf16, Precision::F16, Precision::Int8, Precision::Int4, Precision::Nf4] {
         assert!(refused(at(precision)).contains("f32 alone"));
     }
-    assert!(refused(Settings { device: Device::Cuda(0), ..at(Precision::F32) }).contains("CPU"));
+    assert!(refused(Settings { device: "cuda:0".into(), ..at(Precision::F32) }).contains("CPU"));
     assert!(refused(Settings { jit: false, ..at(Precision::F32) }).contains("optimises every graph"));
     let decoder = Model::tiny("gpt2");
     assert!(unsupported::<Fastembed>(&decoder.bundle, &at(Precision::F32)).contains("continues no tokens"));

@@ -13,8 +13,8 @@ use rten_gemm::GemmExecutor;
 use sequences::Sequences;
 use worker::engine::{
     Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
-    Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
-    check_window, without_panic,
+    Options, Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal,
+    check_features, check_window, without_panic,
 };
 
 /// The version that the workspace pins; rten does not tell its own.
@@ -71,7 +71,7 @@ impl InferenceEngine for Rten {
         if let Some(graph) = &bundle.config().graph {
             let model = without_panic(Self::FRAMEWORK, || GraphModel::load(bundle, graph, settings))?;
             let in_effect = InEffect {
-                kv_cache_policy: KvCachePolicy::None,
+                kv_cache: KvCachePolicy::None,
                 weight_storage: "read into memory".into(),
                 ..in_effect(model.threads, settings, &graph::KERNELS)
             };
@@ -81,7 +81,7 @@ impl InferenceEngine for Rten {
             check_features(bundle.config(), Self::FRAMEWORK, &reference_portable::encoder::FEATURES)?;
             let encoder = Encoder::load(bundle, settings)?;
             let in_effect = InEffect {
-                kv_cache_policy: KvCachePolicy::None,
+                kv_cache: KvCachePolicy::None,
                 ..in_effect(encoder.loaded.threads, settings, &encoder::KERNELS)
             };
             return Ok(Rten { in_effect, body: Body::Encoder(Box::new(encoder)) });
@@ -158,7 +158,7 @@ impl Decode for Rten {
 }
 
 fn check_supported(settings: &Settings) -> Result<(), EngineError> {
-    let reason = match (settings.device, settings.precision) {
+    let reason = match (settings.device(), settings.precision) {
         (Device::Cuda(_), _) => "rten computes on the CPU alone",
         (Device::Cpu, Precision::F32) => return Ok(()),
         (Device::Cpu, Precision::Bf16 | Precision::F16) => {
@@ -187,16 +187,18 @@ fn decoder_kernels(model: &Model) -> [&'static str; 2] {
 fn in_effect(threads: usize, settings: &Settings, kernels: &[&str]) -> InEffect {
     let products = format!("Gemm on [out, in] rows ({})", GemmExecutor::<f32>::default().kernel_name());
     InEffect {
-        weights: Precision::F32,
+        precision: Precision::F32.into(),
         activations: "f32".into(),
-        kv_cache: Precision::F32,
-        kv_cache_policy: KvCachePolicy::Preallocated,
-        device: Device::Cpu,
+        kv_cache_precision: Precision::F32.into(),
+        kv_cache: KvCachePolicy::Preallocated,
+        device: Device::Cpu.into(),
         threads,
         jit: if settings.jit { "graph optimisation: on" } else { "graph optimisation: off" }.into(),
         optimised: Some(settings.jit),
         weight_storage: "mapped".into(),
         kernels: [products].into_iter().chain(kernels.iter().map(|&kernel| kernel.to_owned())).collect(),
+        shard_bytes: None,
+        hybrid: None,
     }
 }
 

@@ -12,8 +12,8 @@ use model::Model;
 use sequences::Sequences;
 use worker::engine::{
     Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
-    Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
-    check_window, without_panic,
+    Options, Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal,
+    check_features, check_window, without_panic,
 };
 
 /// The version that the workspace pins; tract does not tell its own.
@@ -70,17 +70,17 @@ impl InferenceEngine for Tract {
         if let Some(graph) = &bundle.config().graph {
             let plan = without_panic(Self::FRAMEWORK, || GraphPlan::load(bundle, graph, settings))?;
             let in_effect =
-                InEffect { kv_cache_policy: KvCachePolicy::None, ..in_effect(plan.threads, plan.kernels()) };
+                InEffect { kv_cache: KvCachePolicy::None, ..in_effect(plan.threads, plan.kernels()) };
             return Ok(Tract { in_effect, body: Body::Graph(Box::new(plan)) });
         }
         if bundle.config().encoder.is_some() {
             check_features(bundle.config(), Self::FRAMEWORK, &reference_portable::encoder::FEATURES)?;
             let encoder = Encoder::load(bundle, settings)?;
             let mut in_effect = InEffect {
-                kv_cache_policy: KvCachePolicy::None,
+                kv_cache: KvCachePolicy::None,
                 ..in_effect(encoder.loaded.threads, encoder.loaded.kernels.clone())
             };
-            in_effect.kernels.push(encoder::LAYOUT.into());
+            in_effect.kernels.extend([encoder::LAYOUT]);
             return Ok(Tract { in_effect, body: Body::Encoder(Box::new(encoder)) });
         }
         check_causal(bundle.config(), Self::FRAMEWORK)?;
@@ -148,7 +148,7 @@ impl Decode for Tract {
 }
 
 fn check_supported(settings: &Settings) -> Result<(), EngineError> {
-    let reason = match (settings.device, settings.precision) {
+    let reason = match (settings.device(), settings.precision) {
         (Device::Cuda(_), _) => "this build of tract has no CUDA",
         (Device::Cpu, Precision::F32) if !settings.jit => {
             "tract's optimiser chooses its kernels and makes the KV cache: it cannot be left out"
@@ -167,16 +167,18 @@ fn check_supported(settings: &Settings) -> Result<(), EngineError> {
 
 fn in_effect(threads: usize, kernels: Vec<String>) -> InEffect {
     InEffect {
-        weights: Precision::F32,
+        precision: Precision::F32.into(),
         activations: "f32".into(),
-        kv_cache: Precision::F32,
-        kv_cache_policy: KvCachePolicy::Growing,
-        device: Device::Cpu,
+        kv_cache_precision: Precision::F32.into(),
+        kv_cache: KvCachePolicy::Growing,
+        device: Device::Cpu.into(),
         threads,
         jit: "graph optimisation: on".into(),
         optimised: Some(true),
         weight_storage: "packed copy".into(),
-        kernels,
+        kernels: kernels.into(),
+        shard_bytes: None,
+        hybrid: None,
     }
 }
 

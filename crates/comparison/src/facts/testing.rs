@@ -3,7 +3,7 @@
 use bundle::{ModelConfig, Precision};
 use configs::Engine;
 use protocol::untrusted::Foreigns;
-use protocol::{Build, CacheInEffect, Decode, Event, Hello, InEffect, Loaded, Sample, Usage, Warmup};
+use protocol::{Build, Decode, Event, Hello, InEffect, KvCachePolicy, Loaded, Sample, Usage, Warmup};
 
 use crate::facts::evidence::Probe;
 use crate::facts::run::{Ending, Outcome, Place, Purpose, Run, Turn};
@@ -67,7 +67,8 @@ pub fn loaded(weights_bytes: u64) -> Loaded {
         hybrid: None,
         precision: "f32".into(),
         activations: "f32".into(),
-        cache: CacheInEffect { precision: "f32".into(), policy: "preallocated".into() },
+        kv_cache_precision: "f32".into(),
+        kv_cache: KvCachePolicy::Preallocated,
         device: "cpu".into(),
         threads: 2,
         jit: "none".into(),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use bundle::Precision;
 use clap::{ArgAction, Args, ValueEnum};
 use configs::KernelCache;
-use protocol::{Algorithm, DecoderSettings, KvCache, finite};
+use protocol::{Algorithm, KvCache, finite};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::axes::StudySettings;
@@ -457,11 +457,6 @@ impl CacheAsked {
     /// The element type for weights of precision `weights`: f32, bf16 or f16.
     pub fn element(self, weights: Precision) -> Precision {
         self.precision.beside(weights)
-    }
-
-    /// The settings for a worker.
-    pub fn settings(self, weights: Precision) -> DecoderSettings {
-        DecoderSettings { kv_precision: Some(self.element(weights)), autoregressive: false }
     }
 }
 

@@ -68,7 +68,7 @@ impl Crew<'_> {
 
     pub(crate) fn job(&self, contender: &Contender, task: Task) -> Job {
         let mut settings = worker::settings(contender, &self.plan.device, false);
-        settings.decoder.autoregressive = self.plan.work.is_autoregressive();
+        settings.autoregressive = self.plan.work.is_autoregressive();
         Job {
             protocol: protocol::VERSION,
             bundle: self.bundle.directory().display().to_string(),

@@ -195,7 +195,8 @@ fn quoted(text: &str) -> String {
 pub fn settings(contender: &Contender, device: &str, hidden_states: bool) -> protocol::Settings {
     protocol::Settings {
         precision: contender.precision,
-        decoder: contender.cache.settings(contender.precision),
+        kv_precision: Some(contender.cache.element(contender.precision)),
+        autoregressive: false,
         device: device.into(),
         threads: contender.threads,
         shards: contender.shards,

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn every_head_is_multiplied_by_every_key_of_any_width() {
+    fn every_head_is_multiplied_by_every_key_and_given_every_value_of_any_width() {
         for (heads, d, count) in [(1, 8, 64), (3, 20, 7), (4, 64, 64), (7, 41, 3), (9, 1, 5)] {
             let (queries, keys, stride) = (numbers(heads * d), numbers(count * d), count + 2);
             let mut found = vec![0.0; heads * stride];
@@ -264,14 +264,7 @@ mod tests {
                     assert_eq!(found[head * stride + key], expected, "{heads} heads of {d}: {head}, {key}");
                 }
             }
-        }
-    }
-
-    #[test]
-    fn weighted_rows_are_added_for_every_head_and_any_width() {
-        for (heads, d, count) in [(1, 8, 64), (3, 20, 7), (4, 64, 64), (7, 41, 3), (9, 1, 5)] {
-            let stride = count + 2;
-            let (weights, values) = (numbers(heads * stride), numbers(count * d));
+            let (weights, values) = (numbers(heads * stride), keys);
             let mut out = vec![1.0; heads * d];
             add_weighted(&weights, stride, &values, d, &mut out);
             for head in 0..heads {

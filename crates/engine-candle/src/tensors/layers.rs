@@ -3,7 +3,7 @@
 use bundle::{Activation, LayerAttention, ModelConfig, NormNames, rotary};
 use candle_core::{D, DType, Device, Result, Tensor};
 use candle_nn::{ops, rotary_emb};
-use worker::engine::EngineError;
+use worker::engine::{self};
 
 use super::{Linear, Upload};
 pub(super) use crate::sequences::Cache;
@@ -17,11 +17,7 @@ pub(super) struct Norm {
 }
 
 impl Norm {
-    pub(super) fn read(
-        upload: &Upload<'_>,
-        config: &ModelConfig,
-        names: &NormNames,
-    ) -> std::result::Result<Norm, EngineError> {
+    pub(super) fn read(upload: &Upload<'_>, config: &ModelConfig, names: &NormNames) -> engine::Result<Norm> {
         let offset = if config.rms_norm { config.form.norm_offset } else { 0.0 };
         Ok(Norm {
             weight: upload.offset_vector(&names.weight, offset)?,
@@ -53,7 +49,7 @@ impl SublayerNorms {
         upload: &Upload<'_>,
         config: &ModelConfig,
         norms: [&Option<NormNames>; 2],
-    ) -> std::result::Result<SublayerNorms, EngineError> {
+    ) -> engine::Result<SublayerNorms> {
         let norm = |names: &Option<NormNames>| {
             names.as_ref().map(|names| Norm::read(upload, config, names)).transpose()
         };
@@ -97,11 +93,7 @@ pub(super) struct Layer {
 }
 
 impl Layer {
-    pub(super) fn read(
-        upload: &Upload<'_>,
-        config: &ModelConfig,
-        index: usize,
-    ) -> std::result::Result<Layer, EngineError> {
+    pub(super) fn read(upload: &Upload<'_>, config: &ModelConfig, index: usize) -> engine::Result<Layer> {
         let names = config.layer(index);
         let place = |norms| SublayerNorms::read(upload, config, norms);
         Ok(Layer {
@@ -164,11 +156,7 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    pub(super) fn read(
-        upload: &Upload<'_>,
-        config: &ModelConfig,
-        index: usize,
-    ) -> std::result::Result<Attention, EngineError> {
+    pub(super) fn read(upload: &Upload<'_>, config: &ModelConfig, index: usize) -> engine::Result<Attention> {
         let (names, form) = (config.layer(index), &config.form);
         let norm = |name: &str| upload.offset_vector(name, form.norm_offset);
         let norms = match (&names.q_norm, &names.k_norm) {
@@ -304,9 +292,7 @@ pub(super) struct Sequences {
     pub(super) caches: Vec<Cache>,
     /// Cosines and sines, each `[capacity, rotated dimensions / 2]`, for each of the model's rotations.
     pub(super) rotary: Vec<[Tensor; 2]>,
-    /// The window of sliding layers.
     pub(super) window: Option<usize>,
-    /// Whether a query sees no later key.
     pub(super) causal: bool,
     pub(super) dtype: DType,
     pub(super) device: Device,
@@ -330,7 +316,6 @@ pub(super) struct Step {
     /// `[positions, filled + positions]`, or `[batch, 1, …]` if sequences differ: 0 if a query sees a key, −∞
     /// if the key is later or padding. `None` if every query sees all keys.
     pub(super) mask: Option<Tensor>,
-    /// The mask of sliding layers, if it differs.
     pub(super) sliding_mask: Option<Tensor>,
 }
 
@@ -364,7 +349,6 @@ impl Sequences {
         })
     }
 
-    /// The step that appends `positions` after `filled`.
     pub(super) fn step(&self, filled: usize, positions: usize) -> Result<Step> {
         let part = |[cos, sin]: &[Tensor; 2]| {
             Ok([cos.narrow(0, filled, positions)?, sin.narrow(0, filled, positions)?])

@@ -11,7 +11,7 @@ use layers::{Cache, Layer, Norm, Sequences, Step};
 use worker::engine::{self, EngineError, InEffect, Want};
 
 use crate::cpu::element;
-use crate::decoder::{self, Decoder};
+use crate::decoder::{self, Answer, Decoder};
 use crate::model::last_rows;
 use crate::reader::{Form, Reader, framework};
 use crate::sequences::padding;
@@ -44,7 +44,7 @@ impl Tensors {
         device: Device,
         precision: Precision,
         form: Form,
-    ) -> std::result::Result<Tensors, EngineError> {
+    ) -> engine::Result<Tensors> {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
         let dtype = element(precision);
@@ -130,11 +130,11 @@ impl Decoder for Tensors {
             _ => (engine::Device::Cpu, "gemm", "in memory"),
         };
         InEffect {
-            weights: self.precision,
-            activations: held.name().into(),
-            kv_cache: held,
-            kv_cache_policy: decoder::policy(&self.config),
-            device,
+            precision: self.precision.into(),
+            activations: held.into(),
+            kv_cache_precision: held.into(),
+            kv_cache: decoder::policy(&self.config),
+            device: device.into(),
             threads: parallel::threads_of_matmul(),
             jit: "none (candle has no JIT)".into(),
             optimised: None,
@@ -142,11 +142,15 @@ impl Decoder for Tensors {
                 format!("emulated: dequantised to f32 at load, one copy {place}")
             } else {
                 format!("one copy {place}")
-            },
+            }
+            .into(),
             kernels: vec![
                 format!("candle Tensor::matmul ({products}), also for attention"),
                 "candle-nn's fused norms, rotation and softmax".into(),
-            ],
+            ]
+            .into(),
+            shard_bytes: None,
+            hybrid: None,
         }
     }
 
@@ -169,37 +173,27 @@ impl Decoder for Tensors {
         Ok(())
     }
 
-    fn append(
-        &mut self,
-        tokens: &[u32],
-        filled: usize,
-        want: Want,
-        logits: &mut Vec<f32>,
-        hidden: Option<&mut Vec<Vec<f32>>>,
-    ) -> Result<()> {
+    fn append(&mut self, tokens: &[u32], filled: usize, want: Want, answer: &mut Answer) -> Result<()> {
         let Some(sequences) = &self.sequences else { bail!("append before begin") };
         let (batch, positions) = (sequences.batch, tokens.len() / sequences.batch);
         let steps = [match sequences.padding.is_empty() {
             true => sequences.step(filled, positions)?,
             false => sequences.padded_step(filled, positions)?,
         }];
-        let x = self.through_layers(self.embed(tokens, &steps)?, &sequences.caches, &steps, hidden)?;
-        self.logits(Self::wanted(x, batch, want)?, logits)
+        let x =
+            self.through_layers(self.embed(tokens, &steps)?, &sequences.caches, &steps, &mut answer.hidden)?;
+        self.logits(Self::wanted(x, batch, want)?, &mut answer.logits)
     }
 
-    fn append_each(
-        &mut self,
-        (tokens, lengths): (&[u32], &[usize]),
-        logits: &mut Vec<f32>,
-        hidden: Option<&mut Vec<Vec<f32>>>,
-    ) -> Result<()> {
+    fn append_each(&mut self, (tokens, lengths): (&[u32], &[usize]), answer: &mut Answer) -> Result<()> {
         let Some(sequences) = &mut self.sequences else { bail!("append before begin") };
         sequences.padding = padding(lengths).into_iter().map(|places| places as u32).collect();
         let Some(sequences) = &self.sequences else { bail!("append before begin") };
         let steps = sequences.prompts(lengths)?;
-        let x = self.through_layers(self.embed(tokens, &steps)?, &sequences.caches, &steps, hidden)?;
+        let x =
+            self.through_layers(self.embed(tokens, &steps)?, &sequences.caches, &steps, &mut answer.hidden)?;
         let last = last_rows(lengths)?.to_device(&self.device)?;
-        self.logits(x.index_select(&last, 0)?, logits)
+        self.logits(x.index_select(&last, 0)?, &mut answer.logits)
     }
 }
 
@@ -210,15 +204,17 @@ impl Tensors {
         mut x: Tensor,
         caches: &[Cache],
         steps: &[Step],
-        mut hidden: Option<&mut Vec<Vec<f32>>>,
+        hidden: &mut Option<Vec<Vec<f32>>>,
     ) -> Result<Tensor> {
-        if let Some(hidden) = hidden.as_deref_mut() {
+        if let Some(hidden) = hidden {
             hidden.clear();
             hidden.push(floats(&x)?);
         }
         for (index, (layer, cache)) in self.layers.iter().zip(caches).enumerate() {
             x = layer.forward(&x, cache, steps)?;
-            if let Some(hidden) = hidden.as_deref_mut().filter(|_| index + 1 < self.layers.len()) {
+            if let Some(hidden) = hidden
+                && index + 1 < self.layers.len()
+            {
                 hidden.push(floats(&x)?);
             }
         }
@@ -258,34 +254,30 @@ struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    fn matrix(&self, name: &str) -> std::result::Result<Tensor, EngineError> {
+    fn matrix(&self, name: &str) -> engine::Result<Tensor> {
         self.weight(self.reader.matrix(name)?)
     }
 
-    fn linear(&self, names: &LinearNames) -> std::result::Result<Linear, EngineError> {
+    fn linear(&self, names: &LinearNames) -> engine::Result<Linear> {
         let weight = self.weight(self.reader.stacked(names)?)?;
         let bias = self.reader.stacked_bias(names)?.map(|bias| self.vector(bias)).transpose()?;
         Linear::new(&weight, bias).map_err(framework)
     }
 
-    fn named_vector(&self, name: &str) -> std::result::Result<Tensor, EngineError> {
+    fn named_vector(&self, name: &str) -> engine::Result<Tensor> {
         self.vector(self.reader.vector(name)?)
     }
 
-    /// The same with `offset` added to every element.
-    fn offset_vector(&self, name: &str, offset: f32) -> std::result::Result<Tensor, EngineError> {
-        if offset == 0.0 {
-            return self.named_vector(name);
-        }
-        self.vector(self.reader.vector(name)?.into_iter().map(|number| number + offset).collect())
+    fn offset_vector(&self, name: &str, offset: f32) -> engine::Result<Tensor> {
+        self.vector(self.reader.offset_vector(name, offset)?)
     }
 
-    fn vector(&self, vector: Vec<f32>) -> std::result::Result<Tensor, EngineError> {
+    fn vector(&self, vector: Vec<f32>) -> engine::Result<Tensor> {
         let vector = Tensor::new(vector, &Device::Cpu).and_then(|vector| vector.to_dtype(self.dtype));
         vector.and_then(|vector| vector.to_device(&self.device)).map_err(framework)
     }
 
-    fn weight(&self, weight: Weight) -> std::result::Result<Tensor, EngineError> {
+    fn weight(&self, weight: Weight) -> engine::Result<Tensor> {
         match weight {
             Weight::Plain(weight) => weight.to_device(&self.device).map_err(framework),
             Weight::Blocks(_) => Err(EngineError::Unsupported(

@@ -8,7 +8,7 @@ use protocol::{
     Score, Settings, Task, Turn, Usage, Warmup, Work,
 };
 
-use crate::{bundle, events_of, job, settings};
+use crate::{bundle, events_of, first, job, settings};
 
 fn measure() -> Measure {
     measure_of(generate())
@@ -102,11 +102,10 @@ fn prompts_of_different_lengths_give_what_each_gives_alone() {
         let work =
             GenerateWork { cases, new_tokens: 4, decode: Decode::Greedy, kv_cache, prefill_chunk: None };
         let events = serve(settings(&[]), Task::Answer(Answer { work: Work::Generate(work), parity: None }));
-        let answered = events.iter().find_map(|event| match event {
+        first(&events, |event| match event {
             Event::Answered(answered) => Some(answered.outputs.clone()),
             _ => None,
-        });
-        answered.unwrap_or_else(|| panic!("{events:?}"))
+        })
     };
     let case = |prompts: Vec<Vec<u32>>| Case { prompts, ..Case::default() };
     for kv_cache in [KvCache::On, KvCache::Off] {
@@ -128,11 +127,9 @@ fn padding_and_the_logits_of_the_first_sequences_are_told_of_prompts_of_differen
         Some(ParityTask { steps: 2, file: file.clone(), prompt_last_only: false, sequences: Some(2) });
     let task = Task::Measure(measure_of(work.clone()));
     let events = serve_to(settings(&[]), task, Finish { hash: false, parity });
-    let padding = events.iter().find_map(|event| match event {
-        Event::Usage(usage) => usage.cache.padding,
-        _ => None,
-    });
-    assert_eq!(padding.map(|padding| (padding.side, padding.computed)), Some((protocol::Side::Left, 0)));
+    let padding =
+        first(&events, |event| if let Event::Usage(usage) = event { usage.cache.padding } else { None });
+    assert_eq!((padding.side, padding.computed), (protocol::Side::Left, 0));
     let bytes = std::fs::read(file).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     assert_eq!(
@@ -195,10 +192,7 @@ fn said(options: &[(&str, &str)]) -> Vec<Event> {
 }
 
 fn usage(options: &[(&str, &str)]) -> Usage {
-    let events = said(options);
-    let usage =
-        events.iter().find_map(|event| if let Event::Usage(usage) = event { Some(usage) } else { None });
-    usage.unwrap_or_else(|| panic!("no usage in {events:?}")).clone()
+    first(&said(options), |event| if let Event::Usage(usage) = event { Some(usage.clone()) } else { None })
 }
 
 #[test]
@@ -206,15 +200,23 @@ fn the_cold_start_is_the_whole_first_request_with_what_each_step_compiles() {
     let times = [("token_ms", "2"), ("prefill_token_ms", "1"), ("cold_ms", "7"), ("cold_step_ms", "40")];
     let events = said(&[&times[..], &[("clock", "scripted")]].concat());
     let cold =
-        events.iter().find_map(|event| if let Event::ColdStart(cold) = event { Some(cold) } else { None });
-    let cold = cold.unwrap();
+        first(
+            &events,
+            |event| {
+                if let Event::ColdStart(cold) = event { Some(cold.marks_ns.clone()) } else { None }
+            },
+        );
     let ms = |ns: u64| ns as f64 / 1e6;
-    let gaps: Vec<f64> = cold.marks_ns.gaps().map(|ns| ms(ns).round()).collect();
-    assert_eq!((ms(cold.marks_ns.first()).round(), gaps), (3.0 + 7.0, vec![2.0 + 40.0, 2.0, 2.0]));
-    let warm =
-        events.iter().find_map(|event| if let Event::Warmup(warm) = event { Some(warm) } else { None });
-    let first = &warm.unwrap().iterations[0].cases[0];
-    let marks: Vec<f64> = first.marks_ns.0.iter().take(2).map(|&ns| ms(ns).round()).collect();
+    let gaps: Vec<f64> = cold.gaps().map(|ns| ms(ns).round()).collect();
+    assert_eq!((ms(cold.first()).round(), gaps), (3.0 + 7.0, vec![2.0 + 40.0, 2.0, 2.0]));
+    let warm = first(&events, |event| {
+        if let Event::Warmup(warm) = event {
+            Some(warm.iterations[0].cases[0].marks_ns.clone())
+        } else {
+            None
+        }
+    });
+    let marks: Vec<f64> = warm.0.iter().take(2).map(|&ns| ms(ns).round()).collect();
     assert_eq!(marks, [3.0, 5.0], "it compiled before");
 }
 

@@ -24,20 +24,8 @@ fn bundle(layers: usize) -> tempfile::TempDir {
 }
 
 fn settings(options: &[(&str, &str)]) -> Settings {
-    Settings {
-        precision: protocol::Precision::F32,
-        decoder: Default::default(),
-        device: "cpu".into(),
-        threads: 1,
-        shards: 1,
-        jit: true,
-        hidden_states: false,
-        dequantised: false,
-        options: options.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
-        slowdown: 0.0,
-        anew: false,
-        serve: Default::default(),
-    }
+    let options = options.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    Settings { options, ..Settings::on_cpu(protocol::Precision::F32, 1) }
 }
 
 fn job(bundle: &Path, settings: Settings, task: Task) -> String {
@@ -51,6 +39,11 @@ fn job(bundle: &Path, settings: Settings, task: Task) -> String {
         task,
     };
     serde_json::to_string(&job).unwrap()
+}
+
+/// What the first such event tells.
+fn first<T>(events: &[Event], told: impl Fn(&Event) -> Option<T>) -> T {
+    events.iter().find_map(told).unwrap_or_else(|| panic!("not told: {events:?}"))
 }
 
 fn events_of(job: &str, turns: &str) -> Vec<Event> {

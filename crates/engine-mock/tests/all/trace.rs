@@ -2,10 +2,9 @@
 
 use protocol::{Case, Decode, Event, GenerateWork, KvCache, ProfileEvent, Task, Trace, Traced, Work};
 
-use crate::{bundle, events_of, job, settings};
+use crate::{bundle, events_of, first, job, settings};
 
-/// The trace of a request, in this directory.
-fn traced(directory: &std::path::Path, options: &[(&str, &str)]) -> Result<Traced, String> {
+fn traced(directory: &std::path::Path, options: &[(&str, &str)]) -> Traced {
     let bundle = bundle(2);
     let file = directory.join("profile.json").display().to_string();
     let cases = vec![Case { prompts: vec![vec![1, 2, 3]], ..Case::default() }];
@@ -13,18 +12,13 @@ fn traced(directory: &std::path::Path, options: &[(&str, &str)]) -> Result<Trace
     let work = Work::Generate(GenerateWork { cases, new_tokens: 3, decode, kv_cache, prefill_chunk: None });
     let task = Task::Trace(Trace { work, file });
     let events = events_of(&job(bundle.path(), settings(options), task), "");
-    let told = events.into_iter().find_map(|event| match event {
-        Event::Traced(traced) => Some(Ok(traced)),
-        Event::Failed(failed) => Some(Err(failed.reason.into())),
-        _ => None,
-    });
-    told.expect("it answers")
+    first(&events, |event| if let Event::Traced(traced) = event { Some(traced.clone()) } else { None })
 }
 
 #[test]
 fn a_profiler_s_events_lie_in_the_steps_that_they_belong_to() {
     let directory = tempfile::tempdir().unwrap();
-    let traced = traced(directory.path(), &[("profiler", "true")]).unwrap();
+    let traced = traced(directory.path(), &[("profiler", "true")]);
     let profiler = traced.profiler.unwrap();
     assert_eq!(profiler.alignment.clock, "CLOCK_REALTIME");
     let error_ns = profiler.alignment.error_ns.unwrap();

@@ -3,7 +3,7 @@
 
 use conformance::{Model, check_follows, check_hidden_states, tiny, unsupported};
 use onnx::Attention;
-use worker::engine::{Decode, Device, InferenceEngine, Precision, Settings, Want};
+use worker::engine::{Decode, InferenceEngine, Precision, Settings, Want};
 
 use super::{Padded, settings};
 use crate::Ort;
@@ -13,7 +13,7 @@ use crate::Ort;
 const TOLERANCE: f32 = 32.0 / 2048.0;
 
 fn half() -> Settings {
-    Settings { precision: Precision::F16, cache: Precision::F16, ..settings() }
+    Settings { precision: Precision::F16, ..settings() }
 }
 
 #[test]
@@ -21,7 +21,7 @@ fn the_f16_graph_follows_f32() {
     for Model { bundle, reference, directory: _directory, .. } in tiny() {
         let mut engine = Ort::load_with(&bundle, Attention::plan(bundle.config()), &half()).expect("loads");
         let in_effect = engine.in_effect();
-        assert_eq!((in_effect.activations.as_str(), in_effect.kv_cache), ("f16", Precision::F16));
+        assert_eq!((&*in_effect.activations, &*in_effect.kv_cache_precision), ("f16", "f16"));
         check_follows(&mut engine, &reference, TOLERANCE, "f16");
         engine.begin(reference.batch, reference.positions).expect("begins");
         engine.append(&reference.tokens, Want::Last).expect("appends");
@@ -35,8 +35,8 @@ fn the_f16_graph_follows_f32() {
 fn a_library_without_cuda_is_named_with_what_to_do() {
     let Model { bundle, directory: _directory, .. } = Model::tiny("gpt2");
     // No machine has this many GPUs.
-    let reason = unsupported::<Ort>(&bundle, &Settings { device: Device::Cuda(99), ..half() });
+    let reason = unsupported::<Ort>(&bundle, &Settings { device: "cuda:99".into(), ..half() });
     assert!(reason.contains("cuda:99") && reason.contains("onnxruntime-gpu"), "{reason}");
-    let reason = unsupported::<Ort>(&bundle, &Settings { device: Device::Cuda(0), ..settings() });
+    let reason = unsupported::<Ort>(&bundle, &Settings { device: "cuda:0".into(), ..settings() });
     assert!(reason.contains("f16 alone"), "{reason}");
 }

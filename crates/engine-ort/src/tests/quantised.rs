@@ -149,7 +149,7 @@ fn rounding_activations_to_8_bits_is_reported_and_does_not_matter() {
             let logits = |settings: &Settings| {
                 let mut engine = Ort::load(&model.bundle, settings).expect("loads");
                 let logits = logits_in_pieces(&mut engine, &given.rows(), given.positions);
-                (logits, engine.in_effect().kernels.remove(0))
+                (logits, engine.in_effect().kernels[0].to_string())
             };
             let (fast, fast_kernel) = logits(&at(precision, false));
             let (exact, exact_kernel) = logits(&at(precision, true));

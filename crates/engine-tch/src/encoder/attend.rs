@@ -2,7 +2,7 @@
 
 use bundle::{Encoder, ModelConfig, RelativePositions};
 use tch::{Device, Kind, TchError, Tensor};
-use worker::engine::EngineError;
+use worker::engine::Result;
 
 use super::Group;
 use crate::attend::{Heads, Manner};
@@ -21,7 +21,7 @@ impl RelativeBias {
         reader: &Reader,
         config: &ModelConfig,
         encoder: &Encoder,
-    ) -> Result<Option<RelativeBias>, EngineError> {
+    ) -> Result<Option<RelativeBias>> {
         let Some((positions, name)) = encoder.relative.zip(config.relative_bias()) else { return Ok(None) };
         Ok(Some(RelativeBias { positions, table: reader.matrix(&name)? }))
     }

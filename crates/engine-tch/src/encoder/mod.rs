@@ -10,8 +10,8 @@ use bundle::{
 };
 use tch::{Device, Kind, TchError, Tensor};
 use worker::engine::{
-    Device as EngineDevice, Encode, EncodeTask, EngineError, HiddenStates, InEffect, KvCachePolicy, Padded,
-    Padding, Settings, Texts, by_length,
+    Encode, EncodeTask, EngineError, HiddenStates, InEffect, KvCachePolicy, Options, Padded, Result,
+    Settings, TextPadding, Texts, by_length,
 };
 
 use crate::attend::{Manner, Qkv};
@@ -24,7 +24,7 @@ use crate::profile::Mark;
 use crate::reader::Reader;
 use crate::rotation::Rotation;
 use crate::shim::InferenceMode;
-use crate::{framework, numbers, precision};
+use crate::{framework, known, numbers, precision};
 
 pub(crate) struct Encoder {
     config: ModelConfig,
@@ -37,7 +37,7 @@ pub(crate) struct Encoder {
     final_norm: Option<Norm>,
     head: Option<Head>,
     /// The length to which texts are padded, if any, and the padding token.
-    padding: Option<(Padding, u32)>,
+    padding: Option<(TextPadding, u32)>,
     layout: Layout,
     emulated: bool,
     /// Element type and device of the residual stream.
@@ -45,7 +45,6 @@ pub(crate) struct Encoder {
     /// The results of the last call, f32, on the host.
     numbers: Option<Tensor>,
     computed: usize,
-    /// Hidden states of the last texts, if requested.
     hidden: Option<Vec<Vec<f32>>>,
     /// Whether the parts are marked for libtorch's profiler.
     marked: bool,
@@ -54,7 +53,7 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    pub(crate) fn read(bundle: &Bundle, settings: &Settings, device: Device) -> Result<Encoder, EngineError> {
+    pub(crate) fn read(bundle: &Bundle, settings: &Settings, device: Device) -> Result<Encoder> {
         if !settings.flag("fused", true)? || settings.options.contains_key("execution") {
             let reason = "tch encodes by fused operations in eager mode alone here";
             return Err(EngineError::Unsupported(reason.into()));
@@ -100,19 +99,18 @@ impl Encoder {
             .into_iter()
             .chain(activation);
         InEffect {
-            weights: self.weights.precision(),
-            activations: crate::activations(self.layout, kind),
-            kv_cache: precision(kind),
-            kv_cache_policy: KvCachePolicy::None,
-            device: match device {
-                Device::Cuda(index) => EngineDevice::Cuda(index),
-                _ => EngineDevice::Cpu,
-            },
+            precision: self.weights.precision().into(),
+            activations: crate::activations(self.layout, kind).into(),
+            kv_cache_precision: precision(kind).into(),
+            kv_cache: KvCachePolicy::None,
+            device: known(device).into(),
             threads: usize::try_from(tch::get_num_threads()).unwrap_or(0),
             jit: "eager".into(),
             optimised: None,
-            weight_storage: crate::weight_storage(self.layout, device, self.emulated),
-            kernels: kernels.map(str::to_owned).collect(),
+            weight_storage: crate::weight_storage(self.layout, device, self.emulated).into(),
+            kernels: kernels.collect(),
+            shard_bytes: None,
+            hybrid: None,
         }
     }
 
@@ -225,13 +223,12 @@ impl Encoder {
     }
 }
 
-/// Copies to f32 in host memory.
 fn on_host(found: &Tensor) -> Result<Tensor, TchError> {
     found.f_to_device_(Device::Cpu, Kind::Float, false, false)?.f_contiguous()
 }
 
 impl Encode for Encoder {
-    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError> {
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32]> {
         texts.check(&self.config, task)?;
         let _mode = InferenceMode::enter();
         let width = self.width(texts);
@@ -250,7 +247,7 @@ impl Encode for Encoder {
         self.computed
     }
 
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         HiddenStates::kept(self.hidden.clone())
     }
 }
@@ -271,11 +268,7 @@ struct Dense {
 
 impl Head {
     /// `None` if the model has no head.
-    pub(crate) fn read(
-        reader: &Reader,
-        config: &ModelConfig,
-        layout: Layout,
-    ) -> Result<Option<Head>, EngineError> {
+    pub(crate) fn read(reader: &Reader, config: &ModelConfig, layout: Layout) -> Result<Option<Head>> {
         let described = config.scoring();
         let Some((head, names)) = described.zip(config.head()) else { return Ok(None) };
         // Heads are not quantised at any precision.
@@ -324,7 +317,6 @@ fn pool(x: &Tensor, rows: &Rows, pooling: Pooling) -> Result<Tensor, TchError> {
     Tensor::f_cat(&pooled, 0)?.f_to_kind(Kind::Float)
 }
 
-/// Every row divided by its Euclidean length.
 fn normalised(x: &Tensor) -> Result<Tensor, TchError> {
     // The minimum is that of PyTorch's `normalize`.
     x.f_div(&x.f_norm_scalaropt_dim(2, [1], true)?.f_clamp_min(1e-12)?)
@@ -344,19 +336,12 @@ struct Layer {
 /// One batch, as input of the layers.
 struct Batch<'a> {
     pub(crate) seen: Vec<Seen<'a>>,
-    /// Rotations for the rows' positions.
     pub(crate) rotations: Vec<Rotation>,
-    /// Element type of attention.
     pub(crate) kind: Kind,
 }
 
 impl Layer {
-    pub(crate) fn read(
-        reader: &Reader,
-        config: &ModelConfig,
-        index: usize,
-        layout: Layout,
-    ) -> Result<Layer, EngineError> {
+    pub(crate) fn read(reader: &Reader, config: &ModelConfig, index: usize, layout: Layout) -> Result<Layer> {
         let names = config.layer(index);
         Ok(Layer {
             attention_norms: Norms::read(
@@ -368,7 +353,7 @@ impl Layer {
             output: Linear::fused(reader, &names.output, layout)?,
             manner: Manner::from_config(config, index),
             mlp_norms: Norms::read(reader, config, [&names.mlp_norm, &names.post_mlp_norm])?,
-            mlp: Mlp::activated(reader, config, index, layout)?,
+            mlp: Mlp::read(reader, config, index, layout, true)?,
         })
     }
 
@@ -395,11 +380,7 @@ struct Norms {
 }
 
 impl Norms {
-    fn read(
-        reader: &Reader,
-        config: &ModelConfig,
-        names: [&Option<NormNames>; 2],
-    ) -> Result<Norms, EngineError> {
+    fn read(reader: &Reader, config: &ModelConfig, names: [&Option<NormNames>; 2]) -> Result<Norms> {
         let norm = |names: &Option<NormNames>| {
             names.as_ref().map(|names| Norm::read(reader, config, names, RmsNorm::Fused)).transpose()
         };
@@ -440,7 +421,7 @@ struct Embed {
 }
 
 impl Embed {
-    fn read(reader: &Reader, config: &ModelConfig, encoder: &Described) -> Result<Embed, EngineError> {
+    fn read(reader: &Reader, config: &ModelConfig, encoder: &Described) -> Result<Embed> {
         let table = |name: Option<String>| name.map(|name| reader.matrix(&name)).transpose();
         let norm = config.embedding_norm();
         Ok(Embed {

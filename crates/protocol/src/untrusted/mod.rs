@@ -196,6 +196,13 @@ impl Foreigns {
     }
 }
 
+impl<S: Into<Foreign>> Extend<S> for Foreigns {
+    fn extend<I: IntoIterator<Item = S>>(&mut self, more: I) {
+        let kept = std::mem::take(self).into_iter();
+        *self = kept.chain(more.into_iter().map(Into::into)).collect();
+    }
+}
+
 impl<const N: usize> PartialEq<[&str; N]> for Foreigns {
     fn eq(&self, other: &[&str; N]) -> bool {
         self.0 == *other

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::finite;
 use crate::untrusted::Foreign;
-use crate::{Precision, finite};
 
 /// Requests that continue prompts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -92,25 +92,29 @@ pub enum KvCache {
     Off,
 }
 
-/// Settings of an engine that continues prompts, in addition to those of every engine.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct DecoderSettings {
-    /// Data type of keys and values: f32, bf16 or f16; the worker's choice if left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kv_precision: Option<Precision>,
-    /// Use a masked-diffusion model's body as a decoder, token by token: its attention becomes causal.
-    #[serde(default)]
-    pub autoregressive: bool,
+/// Whether keys and values of earlier tokens are kept, and how, observed after load. Fairness rule R13 compares these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KvCachePolicy {
+    /// One buffer of the asked capacity, written in place.
+    Preallocated,
+    /// Concatenated again with every token.
+    Growing,
+    /// There is no cache, because the job wants none: the whole prefix is computed again for every token.
+    Recomputed,
+    /// Nothing is kept: the model attends both ways, so that every pass computes everything.
+    None,
 }
 
-/// How keys and values are kept, observed after load.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CacheInEffect {
-    #[serde(rename = "kv_cache_precision")]
-    pub precision: Foreign,
-    /// `preallocated` or `growing`; `recomputed` without a cache; `none` for a model that attends both ways.
-    #[serde(rename = "kv_cache")]
-    pub policy: Foreign,
+impl KvCachePolicy {
+    pub fn name(self) -> &'static str {
+        match self {
+            KvCachePolicy::Preallocated => "preallocated",
+            KvCachePolicy::Growing => "growing",
+            KvCachePolicy::Recomputed => "recomputed",
+            KvCachePolicy::None => "none",
+        }
+    }
 }
 
 /// Usage of keys and values in the measured requests, and their hand-over.
@@ -159,8 +163,8 @@ pub struct Hybrid {
     pub alone: Option<Foreign>,
 }
 
-/// Keys and values that one engine of a hybrid handed to the other, in the measured requests.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Keys and values that one engine of a hybrid handed to the other, in one request or in all measured ones.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandOver {
     /// Number of times: once a request.
     pub times: u64,

@@ -13,8 +13,8 @@ pub use encode::{
     Dense, EncodeTask, EncodeWork, Pooling, Residual, Step, StepActivation, TextBatch, Vectors, Way,
 };
 pub use generate::{
-    CacheInEffect, CacheUsage, Case, Continued, Decode, DecoderSettings, GenerateWork, HandOver, Hybrid,
-    KvCache, Padding, Sampling, Side,
+    CacheUsage, Case, Continued, Decode, GenerateWork, HandOver, Hybrid, KvCache, KvCachePolicy, Padding,
+    Sampling, Side,
 };
 pub use graph::{Feed, GraphCase, GraphWork, Tensor, Values};
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,6 @@ pub enum Work {
 }
 
 impl Work {
-    /// Number of cases.
     pub fn cases(&self) -> usize {
         match self {
             Work::Generate(work) => work.cases.len(),
@@ -203,7 +202,6 @@ impl Marks {
 /// One request: the answer to a turn, or a part of a warm-up iteration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Number of the case.
     pub case: usize,
     /// On the host: a mark is taken when its result can be read. Preparation before the request, such as
     /// computing its context, is not included.

@@ -223,7 +223,7 @@ fn figures_of(view: &StudyView, cell: &Cell, row: &CellRow) -> Vec<Figure> {
         let own = columns::columns(*kind, std::slice::from_ref(cell)).into_iter();
         let own = own.filter(|column| !matches!(column, Shown::Metric(_)));
         figures.extend(
-            own.filter_map(|column| Some((column.name()?, [Some(column.value(cell, row)?), None, None]))),
+            own.filter_map(|column| Some((column.name()?.to_owned(), [Some(column.value(cell, row)?), None, None]))),
         );
     }
     figures

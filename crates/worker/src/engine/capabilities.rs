@@ -1,10 +1,9 @@
 //! An engine's capability for each kind of work, as a trait; that for texts has a file of its own.
 
 use bundle::{Dtype, Graph};
-pub use protocol::{Padding as BatchPadding, Side};
+use protocol::{HandOver, Padding};
 
-use crate::engine::EngineError;
-pub use crate::engine::hand_over::{CacheMemory, HandOver, Plane};
+use crate::engine::{EngineError, Result};
 
 // The capability to continue sequences of tokens.
 
@@ -28,33 +27,10 @@ pub struct HiddenStates {
 
 impl HiddenStates {
     /// The states that were kept, or why there are none.
-    pub fn kept(layers: Option<Vec<Vec<f32>>>) -> Result<HiddenStates, EngineError> {
+    pub fn kept(layers: Option<Vec<Vec<f32>>>) -> Result<HiddenStates> {
         let why = "hidden states are kept only where the settings at load ask for them";
         layers.map(|layers| HiddenStates { layers }).ok_or_else(|| EngineError::Unsupported(why.into()))
     }
-}
-
-/// The result of a hand-over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HandedOver {
-    /// Bytes of keys and values that were copied; 0 where both engines keep them in the same memory.
-    pub bytes: u64,
-    /// Addresses of the first layer's keys in the engine that had them, and in the one that has them now.
-    pub addresses: [usize; 2],
-}
-
-/// Two engines that act as one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hybrid {
-    /// The engine that reads prompts, and the one that computes steps of one token, by their frameworks' names.
-    pub prefill: String,
-    pub decode: String,
-    /// Why one of them computes everything, as the second half of a sentence; then both names are that
-    /// engine's.
-    pub alone: Option<String>,
-    /// Why keys and values of the present sequences are copied; `None` if both engines keep them in the same
-    /// memory, and if there are no sequences yet.
-    pub obstacle: Option<String>,
 }
 
 /// A model that continues sequences: any number of times [`begin`](Self::begin), each followed by
@@ -67,7 +43,7 @@ pub trait Decode {
     ///
     /// Errors with [`EngineError::Input`] if `capacity` exceeds the model's context
     /// ([`bundle::ModelConfig::max_positions`]), or either is 0: see [`check_begin`](crate::engine::check_begin).
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError>;
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()>;
 
     /// Appends `tokens`, `[batch, n]` row-major with n ≥ 1, to the sequences and returns logits as f32,
     /// row-major: `[batch, 1, vocabulary]` for [`Want::Last`], `[batch, n, vocabulary]` for [`Want::All`].
@@ -82,7 +58,7 @@ pub trait Decode {
     ///
     /// A model that attends both ways ([`bundle::ModelConfig::causal`] is false) takes a sequence in one
     /// piece and computes a pass over all positions. Nothing is kept from one pass to the next.
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError>;
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]>;
 
     /// Appends prompts of different lengths, right after [`begin`](Self::begin): `tokens` has them one after
     /// another, `lengths` their numbers of tokens. Returns the logits of the last token of each, `[batch, 1,
@@ -91,7 +67,7 @@ pub trait Decode {
     ///
     /// Errors with [`EngineError::Input`] as [`check_append_each`](crate::engine::check_append_each) does, and with
     /// [`EngineError::Unsupported`] if all sequences of a batch must have one length.
-    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32], EngineError> {
+    fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32]> {
         let _ = (tokens, lengths);
         Err(EngineError::Unsupported(
             "this framework is driven here with prompts of one length in a batch: leave --mixed out, or serve callers \
@@ -102,7 +78,7 @@ pub trait Decode {
 
     /// How the last [`append_each`](Self::append_each) padded; `None` if there was none since [`begin`](Self::begin).
     /// Not timed.
-    fn padding(&self) -> Option<BatchPadding> {
+    fn padding(&self) -> Option<Padding> {
         None
     }
 
@@ -114,20 +90,21 @@ pub trait Decode {
         None
     }
 
-    /// The two engines of a hybrid; `None` if this is a single engine ([`HandOver`](crate::engine::HandOver)).
-    fn hybrid(&self) -> Option<Hybrid> {
-        None
-    }
-
     /// Hands keys and values of the present sequences to the engine that computes steps of one token, if
     /// another one read the prompt. `append` would do it itself: it is called before the first step so that
-    /// it can be timed separately. `None` if one engine computes everything.
-    fn hand_over(&mut self) -> Result<Option<HandedOver>, EngineError> {
+    /// it can be timed separately, by the worker. `None` if one engine computes everything.
+    fn hand_over(&mut self) -> Result<Option<HandOver>> {
         Ok(None)
     }
 
+    /// Why a hybrid copies keys and values of the present sequences; `None` if both engines keep them in the same memory,
+    /// and if there are no sequences yet.
+    fn obstacle(&self) -> Option<String> {
+        None
+    }
+
     /// Hidden states of the last `append`, if [`Settings::hidden_states`](crate::engine::Settings::hidden_states) was set at load.
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         Err(EngineError::Unsupported("this framework gives no access to hidden states".into()))
     }
 }
@@ -146,30 +123,26 @@ pub struct Tensor {
 
 /// Runs the loaded graph.
 pub trait Run {
-    /// The graph that is loaded.
     fn graph(&self) -> &Graph;
 
     /// Takes the inputs of the following runs, one for each of the graph's and in that order: puts them where
     /// the framework reads them. Not timed: programs keep their inputs in such tensors.
-    fn feed(&mut self, inputs: &[Tensor]) -> Result<(), EngineError>;
+    fn feed(&mut self, inputs: &[Tensor]) -> Result<()>;
 
     /// Computes all outputs of the graph. Complete on return, in host memory.
     ///
     /// # Errors
     /// [`EngineError::Unsupported`] with the operator's name if the framework only now finds that it does not
     /// implement it.
-    fn run(&mut self) -> Result<(), EngineError>;
+    fn run(&mut self) -> Result<()>;
 
     /// The outputs of the last run, in the order of the graph's outputs. Not timed.
-    fn outputs(&mut self) -> Result<Vec<Tensor>, EngineError>;
+    fn outputs(&mut self) -> Result<Vec<Tensor>>;
 }
 
 /// Runs framework code that reads an untrusted file. A panic of the framework becomes an error; its message
 /// goes to stderr.
-pub fn without_panic<T>(
-    framework: &str,
-    work: impl FnOnce() -> Result<T, EngineError>,
-) -> Result<T, EngineError> {
+pub fn without_panic<T>(framework: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|payload| {
         let said = payload.downcast_ref::<String>().map(String::as_str);
         let said = said.or(payload.downcast_ref::<&str>().copied()).unwrap_or("it gave no reason");
@@ -178,7 +151,6 @@ pub fn without_panic<T>(
 }
 
 impl Tensor {
-    /// Number of elements of a shape.
     pub fn elements(shape: &[usize]) -> usize {
         shape.iter().product()
     }

@@ -1,10 +1,9 @@
 //! The capability to turn texts into vectors, or into scores.
 
 use bundle::{Head, ModelConfig, Pooling, Scored};
-pub use protocol::EncodeTask;
-use protocol::Way;
+use protocol::{EncodeTask, Way};
 
-use crate::engine::{EngineError, HiddenStates, Settings};
+use crate::engine::{EngineError, HiddenStates, Result};
 
 /// Texts of different lengths, one after the other.
 #[derive(Debug, Clone, Copy)]
@@ -22,9 +21,8 @@ pub trait Encode {
     ///
     /// # Errors
     /// [`EngineError::Input`] if [`Texts::check`] fails.
-    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32], EngineError>;
+    fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> Result<&[f32]>;
 
-    /// The model that is loaded.
     fn config(&self) -> &ModelConfig;
 
     /// Positions that the last call computed, padding included.
@@ -32,14 +30,14 @@ pub trait Encode {
 
     /// Hidden states of the last call, `[tokens, hidden]` each, text by text without padding, if
     /// [`Settings::hidden_states`](crate::engine::Settings::hidden_states) was set at load.
-    fn hidden_states(&mut self) -> Result<HiddenStates, EngineError> {
+    fn hidden_states(&mut self) -> Result<HiddenStates> {
         Err(EngineError::Unsupported("this framework gives no access to hidden states".into()))
     }
 }
 
 impl Texts<'_> {
     /// Rejects texts that this model cannot encode, and scores from a model without a head.
-    pub fn check(&self, config: &ModelConfig, task: EncodeTask) -> Result<(), EngineError> {
+    pub fn check(&self, config: &ModelConfig, task: EncodeTask) -> Result<()> {
         let Some(encoder) = &config.encoder else {
             return Err(EngineError::Input("the model continues texts and encodes none".into()));
         };
@@ -85,29 +83,6 @@ pub fn by_length(lengths: &[usize]) -> Vec<(usize, Vec<usize>)> {
         }
     }
     groups
-}
-
-impl Settings {
-    /// The length that an encoder's texts are padded to (`padded`: true, false or a number of tokens), if
-    /// they are.
-    pub fn padding(&self, config: &ModelConfig) -> Result<Option<Padding>, EngineError> {
-        let padding = match self.options.get("padded").map(String::as_str) {
-            None | Some("false") => return Ok(None),
-            Some("true") => Padding::Longest,
-            Some(number) => match number.parse() {
-                Ok(tokens) if tokens > 0 => Padding::To(config.max_positions.min(tokens)),
-                _ => {
-                    let text = format!("option padded is {number:?}, not true, false or a number of tokens");
-                    return Err(EngineError::Input(text));
-                }
-            },
-        };
-        if config.encoder.is_none() {
-            let text = "option padded is for encoders, and the model is none";
-            return Err(EngineError::Input(text.into()));
-        }
-        Ok(Some(padding))
-    }
 }
 
 // Texts that are padded to one length, and their outputs without the padding.
@@ -173,28 +148,28 @@ impl Texts<'_> {
 
 /// The length that an encoder's texts are padded to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Padding {
+pub enum TextPadding {
     /// The longest of their batch.
     Longest,
     /// So many tokens, or the longest of their batch if that has more.
     To(usize),
 }
 
-impl Padding {
+impl TextPadding {
     /// Tokens of each text, padding included.
     pub fn width(self, texts: &Texts<'_>) -> usize {
         match self {
-            Padding::Longest => texts.longest(),
-            Padding::To(tokens) => texts.longest().max(tokens),
+            TextPadding::Longest => texts.longest(),
+            TextPadding::To(tokens) => texts.longest().max(tokens),
         }
     }
 }
 
-impl std::fmt::Display for Padding {
+impl std::fmt::Display for TextPadding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Padding::Longest => write!(f, "texts padded to the longest"),
-            Padding::To(tokens) => write!(f, "texts padded to {tokens} tokens each"),
+            TextPadding::Longest => write!(f, "texts padded to the longest"),
+            TextPadding::To(tokens) => write!(f, "texts padded to {tokens} tokens each"),
         }
     }
 }
@@ -331,8 +306,8 @@ mod tests {
         let texts = Texts { tokens: &[5, 6, 7, 8], types: &[], lengths: &[1, 3] };
         assert_eq!(Padded::new(texts, 9).texts().tokens, [5, 9, 9, 6, 7, 8]);
         assert_eq!(texts.cells(3).collect::<Vec<_>>(), [0, 3, 4, 5]);
-        let width = |padding: Padding| padding.width(&texts);
-        assert_eq!([Padding::Longest, Padding::To(2), Padding::To(4)].map(width), [3, 3, 4]);
+        let width = |padding: TextPadding| padding.width(&texts);
+        assert_eq!([TextPadding::Longest, TextPadding::To(2), TextPadding::To(4)].map(width), [3, 3, 4]);
         let wider = Padded::to(4, texts, 9);
         assert_eq!(wider.texts().tokens, [5, 9, 9, 9, 6, 7, 8, 9]);
         assert_eq!(texts.cells(4).collect::<Vec<_>>(), [0, 4, 5, 6]);

@@ -6,16 +6,16 @@
 
 use std::ops::Range;
 
-use crate::engine::{Decode, EngineError, InferenceEngine};
+use crate::engine::{Decode, EngineError, Result};
 
 /// An engine that can continue another's sequences and hand over its own. Only in f32 and in main memory: the
 /// caller that loads it ensures that.
-pub trait HandOver: InferenceEngine + Decode {
+pub trait HandsOver: Decode {
     /// The memory of keys and values of the present sequences, of their whole capacity. It stays valid until
     /// the engine begins sequences of another size, is lent other memory, or is dropped.
     ///
     /// Errors with [`EngineError::Input`] before [`begin`](Decode::begin).
-    fn export(&mut self) -> Result<CacheMemory, EngineError>;
+    fn export(&mut self) -> Result<CacheMemory>;
 
     /// As [`begin`](Decode::begin), but keys and values are kept in `memory`, which another engine owns. A
     /// later `begin` of an equal size keeps using it.
@@ -27,15 +27,10 @@ pub trait HandOver: InferenceEngine + Decode {
     /// `memory` must stay valid until this engine begins sequences of another size or is dropped. While a
     /// call of this engine runs, nothing else may read or write it.
     #[allow(unsafe_code)]
-    unsafe fn begin_in(
-        &mut self,
-        batch: usize,
-        capacity: usize,
-        memory: &CacheMemory,
-    ) -> Result<(), EngineError>;
+    unsafe fn begin_in(&mut self, batch: usize, capacity: usize, memory: &CacheMemory) -> Result<()>;
 
     /// Declares the first `positions` of every present sequence filled, by whichever engine.
-    fn set_filled(&mut self, positions: usize) -> Result<(), EngineError>;
+    fn set_filled(&mut self, positions: usize) -> Result<()>;
 
     /// Takes over `positions` of the present sequences from `from`, after those that this engine already has.
     /// Returns the bytes copied: 0 if `from` is this engine's own memory.
@@ -43,7 +38,7 @@ pub trait HandOver: InferenceEngine + Decode {
     /// # Safety
     /// `from` must be readable, and nothing may write it during the call.
     #[allow(unsafe_code)]
-    unsafe fn import(&mut self, from: &CacheMemory, positions: Range<usize>) -> Result<u64, EngineError> {
+    unsafe fn import(&mut self, from: &CacheMemory, positions: Range<usize>) -> Result<u64> {
         let own = self.export()?;
         let end = positions.end;
         // SAFETY: the caller's contract; an engine's own exported memory is valid, and not in use between its
@@ -71,7 +66,6 @@ impl Plane {
         Plane { address, shape, strides: [heads * capacity * dim, capacity * dim, dim, 1] }
     }
 
-    /// Whether there are no gaps between elements.
     pub fn is_contiguous(&self) -> bool {
         // With one sequence, the stride to the next does not matter.
         let tight = Plane::contiguous(self.address, self.shape).strides;
@@ -116,7 +110,7 @@ impl CacheMemory {
     /// Both must be memory of this process with the shapes and strides that they state, and not in use by
     /// anything else.
     #[allow(unsafe_code)]
-    unsafe fn copy_from(&self, from: &CacheMemory, positions: Range<usize>) -> Result<u64, EngineError> {
+    unsafe fn copy_from(&self, from: &CacheMemory, positions: Range<usize>) -> Result<u64> {
         if self.is(from) {
             return Ok(0);
         }

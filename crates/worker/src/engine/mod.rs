@@ -12,16 +12,14 @@ mod capabilities;
 mod encode;
 mod hand_over;
 
-use std::collections::BTreeMap;
-
 pub use bundle::{Bundle, BundleError, Dtype, Element, Graph, Precision, Quantised};
 use bundle::{Feature, ModelConfig};
-pub use capabilities::{
-    BatchPadding, CacheMemory, Decode, HandOver, HandedOver, HiddenStates, Hybrid, Plane, Run, Side, Tensor,
-    Want, without_panic,
-};
+pub use capabilities::{Decode, HiddenStates, Run, Tensor, Want, without_panic};
 pub use encode::*;
-pub use protocol::ProfileEvent;
+pub use hand_over::{CacheMemory, HandsOver, Plane};
+pub use protocol::{
+    Device, EncodeTask, HandOver, Hybrid, InEffect, KvCachePolicy, Padding, ProfileEvent, Settings, Side,
+};
 
 /// Name and version of a framework that a worker is compiled with and that does not report its own: the
 /// version that the repository pins, or another one that it was built with (`setup::versions`).
@@ -40,75 +38,7 @@ macro_rules! framework_version {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allocated {
     pub in_use: u64,
-    /// Highest so far.
     pub peak: u64,
-}
-
-/// Where the computation runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Device {
-    Cpu,
-    /// By index.
-    Cuda(usize),
-}
-
-impl std::fmt::Display for Device {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Device::Cpu => write!(f, "cpu"),
-            Device::Cuda(index) => write!(f, "cuda:{index}"),
-        }
-    }
-}
-
-/// The settings that the driver asks for. [`InEffect`] has those in effect.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    pub precision: Precision,
-    /// Data type of keys and values: f32, bf16 or f16.
-    pub cache: Precision,
-    pub device: Device,
-    /// Threads that may compute at once; 0 for the framework's default. Set it through the framework's own
-    /// API; the environment variables and the CPU set are the driver's job.
-    pub threads: usize,
-    /// Whether the framework's graph optimisation or JIT may be used, where it has one.
-    pub jit: bool,
-    /// Whether [`Decode::hidden_states`] will be called. Where keeping them costs speed, an engine keeps them
-    /// only then.
-    pub hidden_states: bool,
-    /// At a quantised precision, multiply by the dequantised weights in f32, even if the framework's
-    /// quantised kernels are faster. Those are compared with this; a framework without kernels for the
-    /// precision always does it.
-    pub dequantised: bool,
-    /// The options of an engine variant (`configs/engines/*.toml`), by name. An engine rejects unknown ones:
-    /// see [`Settings::check_options`].
-    pub options: BTreeMap<String, String>,
-}
-
-impl Settings {
-    /// An error naming the first option that is not among `known`.
-    pub fn check_options(&self, known: &[&str]) -> Result<(), EngineError> {
-        match self.options.keys().find(|name| !known.contains(&name.as_str())) {
-            None => Ok(()),
-            Some(name) if known.is_empty() => {
-                Err(EngineError::Input(format!("option {name:?}: this engine has no options")))
-            }
-            Some(name) => Err(EngineError::Input(format!(
-                "unknown option {name:?}; this engine has {}",
-                known.join(", ")
-            ))),
-        }
-    }
-
-    /// The value of a yes/no option ("true" or "false").
-    pub fn flag(&self, name: &str, default: bool) -> Result<bool, EngineError> {
-        match self.options.get(name).map(String::as_str) {
-            None => Ok(default),
-            Some("true") => Ok(true),
-            Some("false") => Ok(false),
-            Some(other) => Err(EngineError::Input(format!("option {name} is {other:?}, not true or false"))),
-        }
-    }
 }
 
 /// The framework as it is in this process, observed after initialising it.
@@ -123,42 +53,6 @@ pub struct Runtime {
     pub library_path: Option<std::path::PathBuf>,
     /// CPU capabilities that the framework says it uses, for example `AVX512`.
     pub cpu_capability: Option<String>,
-}
-
-/// Whether keys and values of earlier tokens are kept, and how. Fairness rule R13 compares these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KvCachePolicy {
-    /// One buffer of the asked capacity, written in place.
-    Preallocated,
-    /// Concatenated again with every token.
-    Growing,
-    /// Nothing is kept: the model attends both ways, so that every pass computes everything.
-    None,
-}
-
-/// The values in effect, observed after loading.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InEffect {
-    /// Element type of the weights as the kernels read them.
-    pub weights: Precision,
-    /// Element type of the tensors between layers, and of matrix products' accumulation where the framework
-    /// documents it, for example `f32`.
-    pub activations: String,
-    /// Data type of keys and values.
-    pub kv_cache: Precision,
-    pub kv_cache_policy: KvCachePolicy,
-    pub device: Device,
-    /// Threads as the framework reports them.
-    pub threads: usize,
-    /// `eager`, or the optimisation or compilation in effect, for example `graph optimisation: all`.
-    pub jit: String,
-    /// Whether graph optimisation or a JIT is in use; `None` where the framework has neither, or the engine
-    /// does not use it. Fairness rule R14 compares these.
-    pub optimised: Option<bool>,
-    /// How the weights are held, for example `mapped`, `mapped, prepacked copy`.
-    pub weight_storage: String,
-    /// The kernels that do the work, one short phrase each, for the table's details.
-    pub kernels: Vec<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -176,6 +70,9 @@ pub enum EngineError {
     Framework(String),
 }
 
+/// What an engine's calls return.
+pub type Result<T, E = EngineError> = std::result::Result<T, E>;
+
 /// A framework, ready to run one model: the operations of every framework. The operations of a model are
 /// capabilities, traits of their own ([`Decode`]).
 ///
@@ -188,11 +85,11 @@ pub trait InferenceEngine: Sized + 'static {
     const RUNS_GRAPHS: bool = false;
 
     /// Initialises the framework in this process and describes it. Timed as part of start-up.
-    fn runtime() -> Result<Runtime, EngineError>;
+    fn runtime() -> Result<Runtime>;
 
     /// The file that [`load`](Self::load) will read: the bundle's own. An engine that cannot read a bundle
     /// derives its file here, once. Not timed.
-    fn weights_file(bundle: &Bundle, settings: &Settings) -> Result<std::path::PathBuf, EngineError> {
+    fn weights_file(bundle: &Bundle, settings: &Settings) -> Result<std::path::PathBuf> {
         Ok(bundle.weights_path(settings.precision)?)
     }
 
@@ -200,14 +97,14 @@ pub trait InferenceEngine: Sized + 'static {
     /// file are touched here ([`bundle::Weights::touch`]), or their cost would move silently into the first
     /// token. If the framework needs weights in another form, they are converted here, not on first use,
     /// where the framework allows the choice.
-    fn load(bundle: &Bundle, settings: &Settings) -> Result<Self, EngineError>;
+    fn load(bundle: &Bundle, settings: &Settings) -> Result<Self>;
 
     /// Fixed work on the GPU of `settings`, with buffers of about so many bytes. The worker times it: the
     /// limits of a GPU are those that a framework reaches.
     ///
     /// `None` where this engine cannot run plain operations of its framework. Errors with
     /// [`EngineError::Unsupported`] if the framework cannot use that GPU.
-    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>, EngineError> {
+    fn bench(settings: &Settings, bytes: usize) -> Result<Option<Box<dyn Bench>>> {
         let _ = (settings, bytes);
         Ok(None)
     }
@@ -224,21 +121,21 @@ pub trait InferenceEngine: Sized + 'static {
     /// This engine as a decoder. The default is for engines without this capability.
     ///
     /// Errors with [`EngineError::Unsupported`] where it has none.
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         Err(EngineError::Unsupported(format!("{} continues no tokens here", Self::FRAMEWORK)))
     }
 
     /// The capability to turn texts into vectors or scores: [`Encode`].
     ///
     /// Errors with [`EngineError::Unsupported`] where it has none.
-    fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
+    fn encode(&mut self) -> Result<&mut dyn Encode> {
         Err(EngineError::Unsupported(format!("{} encodes no texts here", Self::FRAMEWORK)))
     }
 
     /// The capability to run an ONNX file: [`Run`].
     ///
     /// Errors with [`EngineError::Unsupported`] where it has none.
-    fn graph(&mut self) -> Result<&mut dyn Run, EngineError> {
+    fn graph(&mut self) -> Result<&mut dyn Run> {
         Err(EngineError::Unsupported(format!("{} runs no ONNX files here", Self::FRAMEWORK)))
     }
 
@@ -252,7 +149,7 @@ pub trait InferenceEngine: Sized + 'static {
     /// Starts the framework's own profiler, once, after [`load`](Self::load). No timed run is profiled.
     ///
     /// Errors with [`EngineError::Unsupported`] where there is no profiler; the text is a whole sentence that says so.
-    fn begin_profile(&mut self) -> Result<(), EngineError> {
+    fn begin_profile(&mut self) -> Result<()> {
         let framework = Self::FRAMEWORK;
         let text = format!("Photofinish reads no profiler of {framework}, so its own events are not here.");
         Err(EngineError::Unsupported(text))
@@ -260,7 +157,7 @@ pub trait InferenceEngine: Sized + 'static {
 
     /// Ends the profiler and returns its events: all since [`begin_profile`](Self::begin_profile), and
     /// earlier ones that it has recorded.
-    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+    fn end_profile(&mut self) -> Result<Profile> {
         Err(EngineError::Input("end_profile before begin_profile".into()))
     }
 }
@@ -277,17 +174,17 @@ pub trait Bench {
 
     /// Copies a buffer to another on the GPU, so many times. Returns the bytes read and written, all
     /// together.
-    fn copies(&mut self, times: usize) -> Result<u64, EngineError>;
+    fn copies(&mut self, times: usize) -> Result<u64>;
 
     /// Multiplies two large square matrices, so many times. Returns the floating-point operations, two for each
     /// multiply-add.
-    fn products(&mut self, times: usize) -> Result<u64, EngineError>;
+    fn products(&mut self, times: usize) -> Result<u64>;
 }
 
 // Checks of every engine before it computes: the model's features and the caller's input.
 
 /// The checks that every engine's `begin` starts with.
-pub fn check_begin(config: &ModelConfig, batch: usize, capacity: usize) -> Result<(), EngineError> {
+pub fn check_begin(config: &ModelConfig, batch: usize, capacity: usize) -> Result<()> {
     if batch == 0 || capacity == 0 {
         return Err(EngineError::Input(format!(
             "a batch of {batch} with room for {capacity} tokens is empty"
@@ -302,7 +199,7 @@ pub fn check_begin(config: &ModelConfig, batch: usize, capacity: usize) -> Resul
 }
 
 /// The error of an engine without bidirectional attention for such a model.
-pub fn check_causal(config: &ModelConfig, framework: &str) -> Result<(), EngineError> {
+pub fn check_causal(config: &ModelConfig, framework: &str) -> Result<()> {
     if config.causal {
         return Ok(());
     }
@@ -313,7 +210,7 @@ pub fn check_causal(config: &ModelConfig, framework: &str) -> Result<(), EngineE
 }
 
 /// For a framework that computes only the `known` features of models: it must not ignore the others.
-pub fn check_features(config: &ModelConfig, framework: &str, known: &[Feature]) -> Result<(), EngineError> {
+pub fn check_features(config: &ModelConfig, framework: &str, known: &[Feature]) -> Result<()> {
     match config.beyond(known) {
         None => Ok(()),
         Some(words) => {
@@ -324,7 +221,7 @@ pub fn check_features(config: &ModelConfig, framework: &str, known: &[Feature]) 
 }
 
 /// For a framework without sliding windows: contexts that fit in one need none.
-pub fn check_window(config: &ModelConfig, framework: &str, capacity: usize) -> Result<(), EngineError> {
+pub fn check_window(config: &ModelConfig, framework: &str, capacity: usize) -> Result<()> {
     match config.form.window {
         Some(window) if capacity > window => Err(EngineError::Unsupported(format!(
             "{capacity} tokens are more than the model's sliding window of {window}, which {framework} does not \
@@ -342,7 +239,7 @@ pub fn check_append(
     batch: usize,
     filled: usize,
     capacity: usize,
-) -> Result<usize, EngineError> {
+) -> Result<usize> {
     if batch == 0 {
         return Err(EngineError::Input("append before begin".into()));
     }
@@ -363,13 +260,26 @@ pub fn check_append(
     Ok(count)
 }
 
+/// The sequences of an engine, if there are any.
+pub fn begun<T>(sequences: Option<T>) -> Result<T> {
+    sequences.ok_or_else(|| EngineError::Input("there are no sequences before begin".into()))
+}
+
+/// The check that every engine's `set_filled` starts with.
+pub fn check_filled(positions: usize, capacity: usize) -> Result<()> {
+    if positions <= capacity {
+        return Ok(());
+    }
+    Err(EngineError::Input(format!("{positions} positions do not fit the capacity of {capacity}")))
+}
+
 /// The checks that every engine's `append_each` starts with; `filled` positions of the sequences are taken.
 /// Returns the longest length.
 pub fn check_append_each(
     config: &ModelConfig,
     (tokens, lengths): (&[u32], &[usize]),
     (batch, filled, capacity): (usize, usize, usize),
-) -> Result<usize, EngineError> {
+) -> Result<usize> {
     let input = |text: String| Err(EngineError::Input(text));
     if batch == 0 || filled > 0 {
         return input("prompts of different lengths come right after begin, in one piece".into());
@@ -391,7 +301,7 @@ pub fn check_append_each(
     Ok(longest)
 }
 
-fn check_vocabulary(config: &ModelConfig, tokens: &[u32]) -> Result<(), EngineError> {
+fn check_vocabulary(config: &ModelConfig, tokens: &[u32]) -> Result<()> {
     match tokens.iter().find(|&&token| token as usize >= config.vocab_size) {
         None => Ok(()),
         Some(token) => {
@@ -402,14 +312,73 @@ fn check_vocabulary(config: &ModelConfig, tokens: &[u32]) -> Result<(), EngineEr
     }
 }
 
-// Options of the variants that make a common mistake, so that its cost can be measured. Every engine parses
-// and rejects them in the same way.
+// Options of engine variants (`configs/engines/*.toml`), which every engine parses and rejects in the same way.
 
-impl Settings {
+pub trait Options {
+    /// An error naming the first option that is not among `known`.
+    fn check_options(&self, known: &[&str]) -> Result<()>;
+
+    /// The value of a yes/no option ("true" or "false").
+    fn flag(&self, name: &str, default: bool) -> Result<bool>;
+
+    /// The length that an encoder's texts are padded to (`padded`: true, false or a number of tokens), if
+    /// they are.
+    fn padding(&self, config: &ModelConfig) -> Result<Option<TextPadding>>;
+
+    // Of the variants that make a common mistake, so that its cost can be measured.
+
     /// Whether the KV cache grows (`cache = "growing"`): nothing is preallocated, and every append copies all keys and
     /// values into new memory.
-    pub fn grows_cache(&self, config: &ModelConfig) -> Result<bool, EngineError> {
-        let grows = self.is_chosen("cache", "growing")?;
+    fn grows_cache(&self, config: &ModelConfig) -> Result<bool>;
+
+    /// Whether weights of 16 bits are converted to f32 again for every product (`weights = "converted"`).
+    fn converts_weights(&self) -> Result<bool>;
+}
+
+impl Options for Settings {
+    fn check_options(&self, known: &[&str]) -> Result<()> {
+        match self.options.keys().find(|name| !known.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(name) if known.is_empty() => {
+                Err(EngineError::Input(format!("option {name:?}: this engine has no options")))
+            }
+            Some(name) => Err(EngineError::Input(format!(
+                "unknown option {name:?}; this engine has {}",
+                known.join(", ")
+            ))),
+        }
+    }
+
+    fn flag(&self, name: &str, default: bool) -> Result<bool> {
+        match self.options.get(name).map(String::as_str) {
+            None => Ok(default),
+            Some("true") => Ok(true),
+            Some("false") => Ok(false),
+            Some(other) => Err(EngineError::Input(format!("option {name} is {other:?}, not true or false"))),
+        }
+    }
+
+    fn padding(&self, config: &ModelConfig) -> Result<Option<TextPadding>> {
+        let padding = match self.options.get("padded").map(String::as_str) {
+            None | Some("false") => return Ok(None),
+            Some("true") => TextPadding::Longest,
+            Some(number) => match number.parse() {
+                Ok(tokens) if tokens > 0 => TextPadding::To(config.max_positions.min(tokens)),
+                _ => {
+                    let text = format!("option padded is {number:?}, not true, false or a number of tokens");
+                    return Err(EngineError::Input(text));
+                }
+            },
+        };
+        if config.encoder.is_none() {
+            let text = "option padded is for encoders, and the model is none";
+            return Err(EngineError::Input(text.into()));
+        }
+        Ok(Some(padding))
+    }
+
+    fn grows_cache(&self, config: &ModelConfig) -> Result<bool> {
+        let grows = is_chosen(self, "cache", "growing")?;
         let keeps_none = !config.causal || config.encoder.is_some() || config.graph.is_some();
         if grows && keeps_none {
             let text =
@@ -419,9 +388,8 @@ impl Settings {
         Ok(grows)
     }
 
-    /// Whether weights of 16 bits are converted to f32 again for every product (`weights = "converted"`).
-    pub fn converts_weights(&self) -> Result<bool, EngineError> {
-        let converts = self.is_chosen("weights", "converted")?;
+    fn converts_weights(&self) -> Result<bool> {
+        let converts = is_chosen(self, "weights", "converted")?;
         if converts && !matches!(self.precision, Precision::Bf16 | Precision::F16) {
             let text = format!(
                 "option weights is for bf16 and f16: there is nothing to convert at {}",
@@ -431,14 +399,14 @@ impl Settings {
         }
         Ok(converts)
     }
+}
 
-    /// Whether an option with one permitted value is set to it.
-    fn is_chosen(&self, name: &str, value: &str) -> Result<bool, EngineError> {
-        match self.options.get(name) {
-            None => Ok(false),
-            Some(chosen) if chosen == value => Ok(true),
-            Some(other) => Err(EngineError::Input(format!("option {name} is {other:?}, not {value}"))),
-        }
+/// Whether an option with one permitted value is set to it.
+fn is_chosen(settings: &Settings, name: &str, value: &str) -> Result<bool> {
+    match settings.options.get(name) {
+        None => Ok(false),
+        Some(chosen) if chosen == value => Ok(true),
+        Some(other) => Err(EngineError::Input(format!("option {name} is {other:?}, not {value}"))),
     }
 }
 

@@ -8,7 +8,7 @@ use super::steps::Steps;
 use super::{Model, Part, Request, Serving, Workload};
 use crate::ServeError;
 use crate::clock::Pace;
-use crate::engine::{EncodeTask, EngineError, InferenceEngine, Texts};
+use crate::engine::{EncodeTask, InferenceEngine, Result, Texts};
 use crate::logits::Tensors;
 
 /// Encodes batches of texts.
@@ -80,7 +80,7 @@ impl<E: InferenceEngine> Requests<E> for SingleTexts {
         self.texts.len()
     }
 
-    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Encoded>, EngineError> {
+    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Encoded>> {
         let mut batch = Flat::default();
         for Flat { tokens, types, lengths } in requests.iter().map(|&text| &self.texts[text]) {
             batch.tokens.extend(tokens);

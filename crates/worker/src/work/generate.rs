@@ -3,13 +3,13 @@
 mod joined;
 
 use joined::Joined;
-use protocol::{Call, Case, Continued, Decode, GenerateWork, Input, KvCache, Output, ParityTask};
+use protocol::{Call, Case, Continued, Decode, GenerateWork, HandOver, Input, KvCache, Output, ParityTask};
 
 use super::served::{Callers, Requests};
-use super::{HandOver, Model, Part, Request, Serving, Workload, check_trace, fits};
+use super::{Model, Part, Request, Serving, Workload, check_trace, fits};
 use crate::ServeError;
 use crate::clock::Pace;
-use crate::engine::{self, EngineError, InferenceEngine, Want};
+use crate::engine::{self, InferenceEngine, Result, Want};
 use crate::logits::{Rows, Tensors, argmax};
 use crate::sampling::{self, Sampler};
 
@@ -189,7 +189,7 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
         if made == 1 && marks > 0 && self.work.kv_cache == KvCache::On {
             // Part of the first gap.
             self.handed_over =
-                decoder.hand_over()?.map(|handed| HandOver { handed, ns: request.since_mark_ns() });
+                decoder.hand_over()?.map(|handed| HandOver { ns: request.since_mark_ns(), ..handed });
         }
         for step in made..end {
             feed.clear();
@@ -247,7 +247,7 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
     }
 
     fn handed_over(&self) -> Option<HandOver> {
-        self.handed_over
+        self.handed_over.clone()
     }
 
     fn parity(&mut self, engine: &mut E, task: &ParityTask) -> Result<(), ServeError> {
@@ -478,7 +478,7 @@ impl<E: InferenceEngine> Requests<E> for Sequences {
         self.prompts.len()
     }
 
-    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Vec<u32>>, EngineError> {
+    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Vec<u32>>> {
         let decoder = engine.decode()?;
         let prompts = Joined::new(requests.iter().map(|&row| self.prompts[row].as_slice()));
         let mut feed = Vec::with_capacity(requests.len());

@@ -10,14 +10,12 @@ use super::served::{Callers, Requests};
 use super::{Part, Request, Serving, Workload};
 use crate::ServeError;
 use crate::clock::Pace;
-use crate::engine::{EngineError, InferenceEngine, Tensor};
+use crate::engine::{EngineError, InferenceEngine, Result, Tensor};
 
-/// Runs a graph.
 pub(crate) struct Running<'a, E> {
     work: &'a GraphWork,
     callers: Callers<'a, E>,
     pace: Pace,
-    /// The outputs of the last request.
     outputs: Vec<Tensor>,
 }
 
@@ -26,7 +24,6 @@ impl<'a, E: InferenceEngine> Running<'a, E> {
         Running { work, callers: Callers::new(serving), pace, outputs: Vec::new() }
     }
 
-    /// The sets of inputs of a case.
     fn sets(
         &self,
         types: &[(String, Dtype)],
@@ -69,7 +66,7 @@ impl<E: InferenceEngine> Requests<E> for Runs {
         self.sets.len()
     }
 
-    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Vec<Tensor>>, EngineError> {
+    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Vec<Tensor>>> {
         let sets: Vec<&[Tensor]> = requests.iter().map(|&set| self.sets[set].as_slice()).collect();
         let engine = engine.graph()?;
         let mut run = |inputs: &[Tensor]| {
@@ -98,7 +95,7 @@ fn joined(sets: &[&[Tensor]]) -> Vec<Tensor> {
 }
 
 /// The outputs of each of so many runs that were one.
-fn parted(outputs: Vec<Tensor>, runs: usize) -> Result<Vec<Vec<Tensor>>, EngineError> {
+fn parted(outputs: Vec<Tensor>, runs: usize) -> Result<Vec<Vec<Tensor>>> {
     let undivided =
         |output: &&Tensor| output.shape.first().is_none_or(|&batch| batch == 0 || batch % runs != 0);
     if let Some(output) = outputs.iter().find(undivided) {

@@ -18,15 +18,12 @@ pub(crate) use encode::score_texts;
 use generate::Generating;
 use graph::Running;
 use protocol::{
-    CacheInEffect, CacheUsage, Call, DecoderSettings, Input, Iteration, KvCache, Load, Marks, Output,
-    ParityTask, Sample, Serve, Task, Work,
+    CacheUsage, Call, HandOver, Input, Iteration, Load, Marks, Output, ParityTask, Sample, Serve, Work,
 };
 
 use crate::ServeError;
 use crate::clock::{self, Pace};
-use crate::engine::{
-    self, Bundle, EngineError, HandedOver, InEffect, InferenceEngine, KvCachePolicy, Precision, Settings,
-};
+use crate::engine::{Bundle, InferenceEngine, Settings};
 use crate::serving::Pool;
 
 /// The facts about a model that a kind of work needs.
@@ -49,7 +46,6 @@ pub(crate) enum Part {
 
 /// A kind of work. One request is under way at a time.
 pub(crate) trait Workload<E: InferenceEngine> {
-    /// Number of cases.
     fn cases(&self) -> usize;
 
     /// Marks of a whole request.
@@ -193,7 +189,6 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// A request that begins now.
     fn start(case: usize, room: Vec<u64>) -> Request {
         let now = clock::now_ns();
         Request { case, start_ns: now, origin_ns: now, marks_ns: room }
@@ -211,7 +206,6 @@ impl Request {
         self.marks_ns.iter_mut().for_each(|mark| *mark += ns);
     }
 
-    /// Nanoseconds since it began.
     fn elapsed_ns(&self) -> u64 {
         clock::now_ns() - self.origin_ns
     }
@@ -231,7 +225,6 @@ impl Request {
         self.marks_ns.push(elapsed);
     }
 
-    /// Number of marks so far.
     pub(crate) fn marks(&self) -> usize {
         self.marks_ns.len()
     }
@@ -333,73 +326,32 @@ impl<E: InferenceEngine> Workload<E> for Anew<'_, E> {
     }
 }
 
-// The state that a decoder keeps between two steps, converted between the protocol's types and the engine's.
-
-/// The data type of keys and values.
-pub(crate) fn precision(asked: &DecoderSettings, weights: Precision) -> Result<Precision, EngineError> {
-    match asked.kv_precision {
-        None => Ok(weights.usual_cache()),
-        Some(asked) if Precision::CACHES.contains(&asked) => Ok(asked),
-        Some(other) => {
-            Err(EngineError::Input(format!("no KV cache is kept in {other}: take f32, bf16 or f16")))
-        }
-    }
-}
-
-/// How they are kept by the requests of a task.
-pub(crate) fn in_effect(observed: &InEffect, task: &Task) -> CacheInEffect {
-    let asked = match task {
-        Task::Measure(measure) => measure.work.kv_cache(),
-        Task::Answer(answer) => answer.work.kv_cache(),
-        _ => KvCache::On,
-    };
-    let policy = match (asked, observed.kv_cache_policy) {
-        (_, KvCachePolicy::None) => "none",
-        (KvCache::Off, _) => "recomputed",
-        (KvCache::On, KvCachePolicy::Preallocated) => "preallocated",
-        (KvCache::On, KvCachePolicy::Growing) => "growing",
-    };
-    CacheInEffect { precision: observed.kv_cache.name().into(), policy: policy.into() }
-}
-
-/// The two engines of a decoder, if it is a hybrid.
-pub(crate) fn hybrid<E: InferenceEngine>(engine: &mut E) -> Option<engine::Hybrid> {
-    engine.decode().ok()?.hybrid()
-}
-
-/// A hand-over of keys and values, and how long it took.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HandOver {
-    pub(crate) handed: HandedOver,
-    pub(crate) ns: u64,
-}
+// The state that a decoder keeps between two steps.
 
 /// The hand-overs of all measured requests so far.
 #[derive(Default)]
-pub(crate) struct Kept(Option<protocol::HandOver>);
+pub(crate) struct Kept(Option<HandOver>);
 
 impl Kept {
     pub(crate) fn add(&mut self, of_request: Option<HandOver>) {
-        let Some(HandOver { handed, ns }) = of_request else { return };
-        let (times, bytes, before) = self.0.as_ref().map_or((0, 0, 0), |all| (all.times, all.bytes, all.ns));
-        self.0 = Some(protocol::HandOver {
-            times: times + 1,
-            bytes: bytes + handed.bytes,
-            ns: before + ns,
-            prefill_address: handed.addresses[0] as u64,
-            decode_address: handed.addresses[1] as u64,
-            obstacle: None,
+        let Some(of_request) = of_request else { return };
+        let before = self.0.take().unwrap_or_default();
+        self.0 = Some(HandOver {
+            times: before.times + of_request.times,
+            bytes: before.bytes + of_request.bytes,
+            ns: before.ns + of_request.ns,
+            ..of_request
         });
     }
 
     /// With the size of the buffers that hold keys and values, as they are allocated.
     pub(crate) fn usage<E: InferenceEngine>(self, engine: &mut E) -> CacheUsage {
-        let bytes = engine.decode().ok().and_then(|decoder| decoder.kv_cache_bytes());
-        let hand_over = self.0.map(|of_all| {
-            let obstacle = hybrid(engine).and_then(|hybrid| hybrid.obstacle).map(Into::into);
-            protocol::HandOver { obstacle, ..of_all }
-        });
-        let padding = engine.decode().ok().and_then(|decoder| decoder.padding());
-        CacheUsage { bytes, hand_over, padding }
+        let Ok(decoder) = engine.decode() else { return CacheUsage::default() };
+        let obstacle = decoder.obstacle().map(Into::into);
+        CacheUsage {
+            bytes: decoder.kv_cache_bytes(),
+            hand_over: self.0.map(|of_all| HandOver { obstacle, ..of_all }),
+            padding: decoder.padding(),
+        }
     }
 }

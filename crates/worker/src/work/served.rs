@@ -7,7 +7,7 @@ use protocol::{Arrivals, Call, Load, Search, Serve};
 
 use super::{Request, Serving};
 use crate::ServeError;
-use crate::engine::{EngineError, InferenceEngine};
+use crate::engine::{EngineError, InferenceEngine, Result};
 use crate::serving::{Answers, Queue, called};
 
 /// Multiplier of the hash FNV-1a, in 64 bits (Fowler, Noll and Vo).
@@ -15,20 +15,18 @@ const FNV_PRIME: u64 = 0x100_0000_01b3;
 
 /// The different requests that callers make, in turn.
 pub(super) trait Requests<E>: Send + Sync + 'static {
-    /// The answer to a request.
     type Answer: Send + 'static;
 
     /// Number of different requests.
     fn count(&self) -> usize;
 
     /// Computes these as one batch: an answer for each.
-    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Self::Answer>, EngineError>;
+    fn compute(&self, engine: &mut E, requests: &[usize]) -> Result<Vec<Self::Answer>>;
 }
 
 /// How a kind of work serves its callers, and the calls of the last turn.
 pub(super) struct Callers<'a, E> {
     serving: Serving<'a, E>,
-    /// Turns so far.
     turns: u64,
     calls: Vec<Call>,
 }
@@ -48,7 +46,6 @@ impl<'a, E: InferenceEngine> Callers<'a, E> {
         self.serving.load.is_some() && !matches!(self.serving.serve, Serve::Batch { .. })
     }
 
-    /// The requests of the last turn.
     pub(super) fn calls(&self) -> Vec<Call> {
         self.calls.clone()
     }
@@ -101,7 +98,7 @@ struct Burst<A> {
 
 impl<E: InferenceEngine, R: Requests<E>> Server<'_, E, R> {
     /// As many requests as the load has.
-    fn burst(&self, engine: &mut E, load: Load) -> Result<Burst<R::Answer>, EngineError> {
+    fn burst(&self, engine: &mut E, load: Load) -> Result<Burst<R::Answer>> {
         let answers = (0..self.requests.count()).map(|_| None).collect();
         let served = Arc::new(Served {
             requests: Arc::clone(&self.requests),
@@ -211,7 +208,7 @@ impl<E: InferenceEngine, R: Requests<E>> Server<'_, E, R> {
         engine: &mut E,
         load: Load,
         Search { limit_ns, seed }: Search,
-    ) -> Result<Burst<R::Answer>, EngineError> {
+    ) -> Result<Burst<R::Answer>> {
         let limit = limit_ns as f64 / 1e6;
         let closed = |callers, requests| Load { callers, requests, arrivals: None, search: None };
         let alone = self.burst(engine, closed(1, load.requests))?;

@@ -3,10 +3,10 @@
 
 use std::fs::File;
 
-use protocol::{Event, PageCache, Task};
+use protocol::{PageCache, Task};
 
 use crate::support::fixture::{bundle, job};
-use crate::support::{VOCABULARY, serve};
+use crate::support::{VOCABULARY, loaded, serve};
 
 const WEIGHTS: usize = 8 << 20;
 
@@ -19,11 +19,7 @@ fn directory() -> tempfile::TempDir {
 fn load(directory: &tempfile::TempDir, evict: bool) -> PageCache {
     let mut job = job(directory.path(), Task::Load);
     job.evict = evict;
-    let loaded = serve(&job).into_iter().find_map(|event| match event {
-        Event::Loaded(loaded) => Some(loaded),
-        _ => None,
-    });
-    loaded.unwrap().page_cache.expect("Linux tells the owner of a file")
+    loaded(&serve(&job)).page_cache.clone().expect("Linux tells the owner of a file")
 }
 
 fn weights(directory: &tempfile::TempDir) -> File {

@@ -2,10 +2,10 @@
 
 pub(crate) mod fixture;
 
-use protocol::{Event, Finish, Job, Task, Turn};
+use protocol::{Event, FailureKind, Finish, Job, Loaded, Task, Turn};
 use worker::engine::{
-    Bundle, Decode, Device, EngineError, HandedOver, Hybrid, InEffect, InferenceEngine, KvCachePolicy,
-    Precision, Runtime, Settings, Want,
+    Bundle, Decode, Device, HandOver, Hybrid, InEffect, InferenceEngine, KvCachePolicy, Result, Runtime,
+    Settings, Want,
 };
 
 pub(crate) const VOCABULARY: usize = 8;
@@ -29,43 +29,49 @@ pub(crate) const APPEND: std::time::Duration = std::time::Duration::from_millis(
 impl InferenceEngine for Counting {
     const FRAMEWORK: &'static str = "counting";
 
-    fn runtime() -> Result<Runtime, EngineError> {
+    fn runtime() -> Result<Runtime> {
         let name = || "counting".to_owned();
         Ok(Runtime { binding: name(), library: name(), library_path: None, cpu_capability: None })
     }
 
-    fn load(_: &Bundle, settings: &Settings) -> Result<Self, EngineError> {
+    fn load(_: &Bundle, settings: &Settings) -> Result<Self> {
         let is_hybrid = settings.options.contains_key("hybrid");
         Ok(Counting { appended: 0, batch: 0, capacity: 0, logits: Vec::new(), is_hybrid })
     }
 
     fn in_effect(&self) -> InEffect {
         InEffect {
-            weights: Precision::F32,
+            precision: "f32".into(),
             activations: "f32".into(),
-            kv_cache: Precision::F32,
-            kv_cache_policy: KvCachePolicy::Preallocated,
-            device: Device::Cpu,
+            kv_cache_precision: "f32".into(),
+            kv_cache: KvCachePolicy::Preallocated,
+            device: Device::Cpu.into(),
             threads: 1,
             jit: "none".into(),
             optimised: None,
             weight_storage: "none".into(),
-            kernels: vec!["counting".into()],
+            kernels: vec!["counting"].into(),
+            shard_bytes: None,
+            hybrid: self.is_hybrid.then(|| Hybrid {
+                prefill: "one".into(),
+                decode: "other".into(),
+                alone: None,
+            }),
         }
     }
 
-    fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
+    fn decode(&mut self) -> Result<&mut dyn Decode> {
         Ok(self)
     }
 }
 
 impl Decode for Counting {
-    fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
+    fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         (self.batch, self.capacity, self.appended) = (batch, capacity, 0);
         Ok(())
     }
 
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
+    fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         let positions = tokens.len() / self.batch;
         std::thread::sleep(APPEND * positions as u32);
         let first = if want == Want::All { 1 } else { positions };
@@ -82,17 +88,17 @@ impl Decode for Counting {
         Ok(&self.logits)
     }
 
-    fn hybrid(&self) -> Option<Hybrid> {
-        let (prefill, decode, obstacle) = ("one".into(), "other".into(), Some("it has no room".into()));
-        self.is_hybrid.then_some(Hybrid { prefill, decode, alone: None, obstacle })
-    }
-
-    fn hand_over(&mut self) -> Result<Option<HandedOver>, EngineError> {
+    fn hand_over(&mut self) -> Result<Option<HandOver>> {
         let hand_over = || {
             std::thread::sleep(APPEND);
-            HandedOver { bytes: HANDED_OVER, addresses: [1, 2] }
+            let (prefill_address, decode_address) = (1, 2);
+            HandOver { times: 1, bytes: HANDED_OVER, prefill_address, decode_address, ..HandOver::default() }
         };
         Ok(self.is_hybrid.then(hand_over))
+    }
+
+    fn obstacle(&self) -> Option<String> {
+        self.is_hybrid.then(|| "it has no room".into())
     }
 
     /// As if keys and values took half a byte each.
@@ -115,6 +121,23 @@ pub(crate) fn serve_turns(job: &Job, times: usize, finish: Finish) -> Vec<Event>
     let requests = (0..times).flat_map(|_| 0..cases).map(Turn::request);
     let turns: String = requests.chain([Turn::Finish(finish)]).map(|turn| line(&turn)).collect();
     serve_lines(job, &turns)
+}
+
+/// The first event of a kind: `of` takes it out of one of that kind.
+pub(crate) fn first<'a, T>(events: &'a [Event], of: impl Fn(&'a Event) -> Option<&'a T>) -> &'a T {
+    events.iter().find_map(of).unwrap_or_else(|| panic!("no such event in {events:?}"))
+}
+
+pub(crate) fn loaded(events: &[Event]) -> &Loaded {
+    first(events, |event| if let Event::Loaded(loaded) = event { Some(loaded) } else { None })
+}
+
+/// Why the worker refused, as wrong input.
+pub(crate) fn refusal(events: &[Event]) -> &str {
+    match events.last() {
+        Some(Event::Failed(failed)) if failed.kind == FailureKind::Input => &failed.reason,
+        other => panic!("not refused as wrong input: {other:?}"),
+    }
 }
 
 pub(crate) fn line(turn: &Turn) -> String {

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use protocol::{
-    Answer, Case, Decode, Event, FailureKind, Finish, GenerateWork, Job, KvCache, Measure, Output,
-    ParityTask, Probe, Sample, Sampling, Task, Usage, Warmup, Work,
+    Answer, Case, Decode, Event, Finish, GenerateWork, KvCache, Marks, Measure, Output, ParityTask, Probe,
+    Sample, Sampling, Task, Usage, Warmup, Work,
 };
 
 use crate::support::fixture::{bundle, job};
-use crate::support::{APPEND, HANDED_OVER, VOCABULARY, serve, serve_turns};
+use crate::support::{APPEND, HANDED_OVER, VOCABULARY, first, loaded, refusal, serve, serve_turns};
 
 pub(crate) fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
@@ -41,14 +41,17 @@ fn measure_of(work: GenerateWork) -> Measure {
     Measure { work: Work::Generate(work), warmup, lead_in: 0, load: None }
 }
 
+/// The events of so many requests of a measurement.
+fn measured(task: Measure, requests: usize) -> Vec<Event> {
+    let directory = directory();
+    serve_turns(&job(directory.path(), Task::Measure(task)), requests, Finish::default())
+}
+
 pub(crate) fn samples(events: &[Event]) -> Vec<&Sample> {
-    let mut samples = Vec::new();
-    for event in events {
-        if let Event::Sample(answer) = event {
-            samples.push(answer);
-        }
-    }
-    samples
+    events
+        .iter()
+        .filter_map(|event| if let Event::Sample(sample) = event { Some(sample) } else { None })
+        .collect()
 }
 
 /// The shape and the values of the first case.
@@ -57,13 +60,6 @@ fn parity(file: &Path) -> (Vec<usize>, Vec<u8>) {
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     let case = tensors.tensor("case.0").unwrap();
     (case.shape().to_vec(), case.data().to_vec())
-}
-
-fn refusal(job: &Job) -> String {
-    match serve(job).pop() {
-        Some(Event::Failed(failed)) if failed.kind == FailureKind::Input => failed.reason.into(),
-        other => panic!("not refused as wrong input: {other:?}"),
-    }
 }
 
 #[test]
@@ -108,12 +104,12 @@ fn a_buffer_too_small_to_share_is_swept_by_some_of_the_threads() {
 #[test]
 fn a_probe_of_nothing_is_refused() {
     for (bytes, repeats) in [(0, 1), (1, 0), (u64::MAX, 1)] {
-        let reason = refusal(&job("nowhere".as_ref(), Task::Probe(Probe { bytes, sweep_ns: 0, repeats })));
-        assert!(reason.starts_with("a probe"), "{reason}");
+        let events = serve(&job("nowhere".as_ref(), Task::Probe(Probe { bytes, sweep_ns: 0, repeats })));
+        assert!(refusal(&events).starts_with("a probe"), "{events:?}");
     }
     let mut job = job("nowhere".as_ref(), Task::Probe(Probe { bytes: 1, sweep_ns: 0, repeats: 1 }));
     job.settings.threads = 0;
-    assert!(refusal(&job).contains("threads"));
+    assert!(refusal(&serve(&job)).contains("threads"));
 }
 
 #[test]
@@ -135,15 +131,9 @@ fn a_slowed_engine_answers_the_same_and_not_sooner() {
     let (slowed, slowed_logits) = run(2.0);
     assert_eq!(plain_logits, slowed_logits);
 
-    let kernels = |events: &[Event]| {
-        let loaded = events.iter().find_map(|event| match event {
-            Event::Loaded(loaded) => Some(loaded.in_effect.kernels.clone()),
-            _ => None,
-        });
-        loaded.unwrap()
-    };
-    assert_eq!(kernels(&plain), ["counting"]);
-    assert_eq!(kernels(&slowed), ["counting", "slowed by 200 % (positive control)"]);
+    assert_eq!(loaded(&plain).in_effect.kernels, ["counting"]);
+    let kernels = &loaded(&slowed).in_effect.kernels;
+    assert_eq!(*kernels, ["counting", "slowed by 200 % (positive control)"]);
 
     assert!(samples(&slowed)[0].marks_ns.gaps().all(|gap| gap >= 3 * APPEND.as_nanos() as u64));
 }
@@ -161,49 +151,38 @@ fn with_context() -> GenerateWork {
 }
 
 fn usage(events: &[Event]) -> &Usage {
-    let found = events.iter().find_map(|event| match event {
-        Event::Usage(usage) => Some(usage),
-        _ => None,
-    });
-    found.unwrap()
+    first(events, |event| if let Event::Usage(usage) = event { Some(usage) } else { None })
+}
+
+fn cold_start(events: &[Event]) -> &Marks {
+    first(events, |event| if let Event::ColdStart(cold) = event { Some(&cold.marks_ns) } else { None })
 }
 
 #[test]
 fn a_context_is_in_the_cache_before_the_clock_starts() {
-    let directory = directory();
     let first_token = |work: GenerateWork| {
-        let events =
-            serve_turns(&job(directory.path(), Task::Measure(measure_of(work))), 5, Finish::default());
+        let events = measured(measure_of(work), 5);
         // The least of several, because a machine under load may delay any of them.
-        let measured = samples(&events).iter().map(|sample| sample.marks_ns.first()).min().unwrap();
-        let cold = events.iter().find_map(|event| match event {
-            Event::ColdStart(cold) => Some(cold.marks_ns.first()),
-            _ => None,
-        });
-        (measured, cold.unwrap(), usage(&events).wall_ns / 5)
+        let first = samples(&events).iter().map(|sample| sample.marks_ns.first()).min().unwrap();
+        (first, cold_start(&events).first(), usage(&events).wall_ns / 5)
     };
     let context_ns = CONTEXT as u64 * APPEND.as_nanos() as u64;
-    let (measured, cold, used) = first_token(with_context());
+    let (warm, cold, used) = first_token(with_context());
     assert!(used < context_ns, "a request used {used} ns, and its context alone takes {context_ns}");
     assert!(cold >= context_ns, "the first request of all computes its context within its time: {cold} ns");
     let without_cache = first_token(GenerateWork { kv_cache: KvCache::Off, ..with_context() }).0;
     assert!(without_cache >= context_ns, "without a cache there is nothing to put a context into");
-    assert!(measured < context_ns, "{measured} ns with the context in the cache");
+    assert!(warm < context_ns, "{warm} ns with the context in the cache");
 }
 
 #[test]
 fn the_cold_start_is_a_request_to_its_last_token() {
-    let directory = directory();
     let without_cache = GenerateWork { kv_cache: KvCache::Off, ..generate() };
     let case = Case { trace: vec![vec![3]], ..generate().cases.remove(0) };
     let one_token = GenerateWork { cases: vec![case], new_tokens: 1, ..generate() };
     for (work, gaps) in [(generate(), 2), (with_context(), 2), (without_cache, 2), (one_token, 0)] {
-        let events = serve(&job(directory.path(), Task::Measure(measure_of(work))));
-        let cold = events.iter().find_map(|event| match event {
-            Event::ColdStart(cold) => Some(cold),
-            _ => None,
-        });
-        let told = &cold.expect("it ran").marks_ns;
+        let events = measured(measure_of(work), 1);
+        let told = cold_start(&events);
         assert_eq!(told.gaps().len(), gaps);
         assert!(told.gaps().all(|gap| gap >= APPEND.as_nanos() as u64), "{told:?}");
     }
@@ -211,10 +190,8 @@ fn the_cold_start_is_a_request_to_its_last_token() {
 
 #[test]
 fn a_context_is_a_part_of_what_is_continued() {
-    let directory = directory();
     let tokens = |work: GenerateWork| {
-        let work = GenerateWork { decode: Decode::Greedy, ..work };
-        let events = serve(&job(directory.path(), Task::Measure(measure_of(work))));
+        let events = measured(measure_of(GenerateWork { decode: Decode::Greedy, ..work }), 1);
         samples(&events)[0].output.clone()
     };
     let mut whole = with_context();
@@ -248,11 +225,10 @@ fn parity_may_leave_out_all_but_the_last_position_of_context_and_prompt() {
 
 #[test]
 fn contexts_without_the_shape_of_their_prompts_are_refused() {
-    let directory = directory();
     for context in [vec![vec![1]], vec![vec![1], vec![1, 2]], vec![vec![], vec![]]] {
         let mut work = with_context();
         work.cases[0].context = context;
-        assert!(refusal(&job(directory.path(), Task::Measure(measure_of(work)))).contains("context"));
+        assert!(refusal(&measured(measure_of(work), 1)).contains("context"));
     }
 }
 
@@ -260,7 +236,6 @@ const SAMPLING: Sampling = Sampling { temperature: 4.0, top_k: None, top_p: None
 
 #[test]
 fn drawn_tokens_repeat_with_every_request_and_differ_between_rows_and_cases() {
-    let directory = directory();
     let case =
         |rows| Case { prompts: vec![vec![1]; rows], trace: vec![vec![0; 20]; rows], ..Case::default() };
     let work = |sampling| GenerateWork {
@@ -270,8 +245,7 @@ fn drawn_tokens_repeat_with_every_request_and_differ_between_rows_and_cases() {
         ..generate()
     };
     let tokens = |sampling: Sampling| -> Vec<Vec<Vec<u32>>> {
-        let job = job(directory.path(), Task::Measure(measure_of(work(sampling))));
-        let events = serve_turns(&job, 2, Finish::default());
+        let events = measured(measure_of(work(sampling)), 2);
         samples(&events).iter().map(|sample| sample.output.tokens().to_vec()).collect()
     };
     let drawn = tokens(SAMPLING);
@@ -289,19 +263,14 @@ fn a_measurement_draws_what_an_answer_draws() {
         work.cases[0].trace.clear();
         let task = Answer { work: Work::Generate(work), parity: None };
         let events = serve(&job(directory.path(), Task::Answer(task)));
-        let answered = events.into_iter().find_map(|event| match event {
-            Event::Answered(answered) => Some(answered.outputs),
-            _ => None,
-        });
-        answered.unwrap()
+        first(&events, |event| if let Event::Answered(it) = event { Some(&it.outputs) } else { None }).clone()
     };
-    let measured = |decode| {
-        let task = measure_of(GenerateWork { decode, ..generate() });
-        let events = serve(&job(directory.path(), Task::Measure(task)));
+    let drawn = |decode| {
+        let events = measured(measure_of(GenerateWork { decode, ..generate() }), 1);
         vec![samples(&events)[0].output.clone()]
     };
     for decode in [Decode::Sampled(SAMPLING), Decode::Greedy] {
-        assert_eq!(answered(decode), measured(decode));
+        assert_eq!(answered(decode), drawn(decode));
     }
 }
 
@@ -312,7 +281,7 @@ fn sampling_that_draws_nothing_is_refused() {
     let work = GenerateWork { decode: Decode::Sampled(sampling), ..generate() };
     let answer = Answer { work: Work::Generate(work.clone()), parity: None };
     for task in [Task::Measure(measure_of(work)), Task::Answer(answer)] {
-        assert!(refusal(&job(directory.path(), task)).contains("decode greedily"));
+        assert!(refusal(&serve(&job(directory.path(), task))).contains("decode greedily"));
     }
 }
 
@@ -322,15 +291,14 @@ fn a_slowdown_that_is_no_share_is_refused() {
     for slowdown in [-0.1, 10.5] {
         let mut job = job(directory.path(), Task::Load);
         job.settings.slowdown = slowdown;
-        assert!(refusal(&job).contains("slowdown"));
+        assert!(refusal(&serve(&job)).contains("slowdown"));
     }
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn the_use_of_threads_and_cpus_is_told() {
-    let directory = directory();
-    let events = serve(&job(directory.path(), Task::Measure(measure())));
+    let events = measured(measure(), 1);
     let usage = usage(&events);
     let threads = usage.thread_cpu_ns.as_ref().unwrap();
     assert!(threads.is_sorted_by(|a, b| a >= b), "{threads:?}");
@@ -360,11 +328,7 @@ fn what_a_hybrid_hands_over_is_told_of_measured_requests_alone() {
         let mut job = job(directory.path(), Task::Measure(task));
         job.settings.options = options.iter().map(|name| ((*name).to_owned(), String::new())).collect();
         let events = serve_turns(&job, 3, Finish::default());
-        let names = events.iter().find_map(|event| match event {
-            Event::Loaded(loaded) => Some(loaded.in_effect.hybrid.clone()),
-            _ => None,
-        });
-        (names.expect("it loads"), usage(&events).cache.hand_over.clone())
+        (loaded(&events).in_effect.hybrid.clone(), usage(&events).cache.hand_over.clone())
     };
     let (names, handed) = told(Measure { lead_in: 2, ..measure() }, &["hybrid"]);
     let (names, handed) = (names.expect("it is a hybrid"), handed.expect("it hands over"));
@@ -380,10 +344,8 @@ fn what_a_hybrid_hands_over_is_told_of_measured_requests_alone() {
 
 #[test]
 fn a_lead_in_is_not_timed() {
-    let directory = directory();
     let used = |lead_in| {
-        let events =
-            serve(&job(directory.path(), Task::Measure(Measure { lead_in, ..measure_of(with_context()) })));
+        let events = measured(Measure { lead_in, ..measure_of(with_context()) }, 1);
         (usage(&events).wall_ns, samples(&events).len())
     };
     let ((without, _), (with, answers)) = (used(0), used(9));
@@ -397,11 +359,7 @@ fn the_weights_are_hashed_where_that_is_asked_for_and_always_told_apart() {
     let told = |hash| {
         let events =
             serve_turns(&job(directory.path(), Task::Measure(measure())), 1, Finish { hash, parity: None });
-        let loaded = events.iter().find_map(|event| match event {
-            Event::Loaded(loaded) => Some(loaded.weights_identity),
-            _ => None,
-        });
-        (loaded.unwrap(), usage(&events).clone())
+        (loaded(&events).weights_identity, usage(&events).clone())
     };
     let (before, after) = told(true);
     assert_eq!(after.weights_sha256.unwrap().len(), 64);

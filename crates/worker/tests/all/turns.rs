@@ -1,9 +1,9 @@
 //! The results of turns: requests, whole and in slices.
 
-use protocol::{Continued, Event, FailureKind, Finish, Input, Task, Turn, Work};
+use protocol::{Continued, Event, Finish, Input, Task, Turn, Work};
 
 use crate::support::fixture::job;
-use crate::support::{line, serve_lines};
+use crate::support::{line, refusal, serve_lines};
 use crate::tasks::{directory, measure, samples};
 
 #[test]
@@ -12,8 +12,7 @@ fn a_request_is_answered_before_the_next_turn_is_read() {
     let job = job(directory.path(), Task::Measure(measure()));
     let twice = serve_lines(&job, &line(&Turn::request(0)).repeat(2));
     assert_eq!(samples(&twice).len(), 2, "what was asked for is there, though the turns broke off");
-    let Some(Event::Failed(failed)) = twice.last() else { panic!("{twice:?}") };
-    assert_eq!(failed.reason, "the turns ended without a finish");
+    assert_eq!(refusal(&twice), "the turns ended without a finish");
 }
 
 #[test]
@@ -35,8 +34,7 @@ fn what_precedes_a_request_is_done_before_it_is_asked_for() {
         "one that was not prepared is prepared first"
     );
     let under_way = serve_lines(&job, &(line(&Turn::slice(0, 1)) + &prepare));
-    let Some(Event::Failed(failed)) = under_way.last() else { panic!("{under_way:?}") };
-    assert!(failed.reason.contains("is under way"), "{failed:?}");
+    assert!(refusal(&under_way).contains("is under way"), "{under_way:?}");
 }
 
 #[test]
@@ -46,8 +44,7 @@ fn turns_that_make_no_sense_are_refused() {
         [("{\"turn\":\"request\",\"case\":1}\n", "there are 1"), ("nonsense\n", "does not parse")]
     {
         let events = serve_lines(&job(directory.path(), Task::Measure(measure())), line);
-        let Some(Event::Failed(failed)) = events.last() else { panic!("{events:?}") };
-        assert!(failed.kind == FailureKind::Input && failed.reason.contains(reason), "{failed:?}");
+        assert!(refusal(&events).contains(reason), "{events:?}");
     }
 }
 
@@ -59,22 +56,15 @@ fn a_request_in_slices_is_the_request_and_its_pauses_are_in_no_mark() {
     let finish = line(&Turn::Finish(Finish::default()));
     let whole = serve_lines(&job, &(line(&Turn::request(0)) + &finish));
     let sliced = serve_lines(&job, &(slice(1) + &slice(1) + &slice(9) + &finish));
-    let going: Vec<usize> = sliced
-        .iter()
-        .filter_map(|event| match event {
-            Event::Slice(slice) => Some(slice.marks),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(going, [1, 2]);
+    let marks = |event: &Event| if let Event::Slice(slice) = event { Some(slice.marks) } else { None };
+    assert_eq!(sliced.iter().filter_map(marks).collect::<Vec<_>>(), [1, 2]);
     let (whole, sliced) = (samples(&whole)[0], samples(&sliced)[0]);
     assert_eq!((&whole.output, whole.marks_ns.len()), (&sliced.output, sliced.marks_ns.len()));
     for (lines, reason) in
         [(slice(0), "at least one mark"), (slice(1) + &line(&Turn::request(0)), "is under way")]
     {
         let events = serve_lines(&job, &lines);
-        let Some(Event::Failed(failed)) = events.last() else { panic!("{events:?}") };
-        assert!(failed.kind == FailureKind::Input && failed.reason.contains(reason), "{failed:?}");
+        assert!(refusal(&events).contains(reason), "{events:?}");
     }
 }
 
@@ -121,8 +111,7 @@ fn a_request_may_be_given_other_tokens_slice_by_slice_or_feed_itself() {
         (vec![request(None), Turn::Logits { case: 0, tokens: vec![u32::MAX] }], "the vocabulary has"),
     ] {
         let events = ask(&turns);
-        let Some(Event::Failed(failed)) = events.last() else { panic!("{events:?}") };
-        assert!(failed.kind == FailureKind::Input && failed.reason.contains(reason), "{failed:?}");
+        assert!(refusal(&events).contains(reason), "{events:?}");
     }
 }
 
@@ -135,10 +124,8 @@ fn logits_of_the_last_step_are_there_behind_a_slice_and_a_sample() {
     let turns = [Turn::slice(0, 1), logits(), Turn::slice(0, 9), logits(), Turn::request(0), logits()];
     let finish = line(&Turn::Finish(Finish::default()));
     let events = serve_lines(&job, &(turns.iter().map(line).collect::<String>() + &finish));
-    let of = |event: &Event| match event {
-        Event::Logits(logits) => Some(logits.values.clone()),
-        _ => None,
-    };
+    let of =
+        |event: &Event| if let Event::Logits(logits) = event { Some(logits.values.clone()) } else { None };
     let found: Vec<Vec<Vec<f32>>> = events.iter().filter_map(of).collect();
     let Work::Generate(work) = measure().work else { panic!("it continues prompts") };
     assert!(

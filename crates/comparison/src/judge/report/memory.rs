@@ -120,7 +120,7 @@ pub fn kv_cache_bytes(config: &ModelConfig, batch: usize, capacity: usize, eleme
 
 /// Bytes of one element of the KV cache that the worker reported; 4 if its type is not one of ours.
 pub fn kv_cache_element(run: &Run) -> Option<usize> {
-    let name = &run.loaded()?.in_effect.cache.precision;
+    let name = &run.loaded()?.in_effect.kv_cache_precision;
     Some(if name.contains("16") { 2 } else { 4 })
 }
 

@@ -1,6 +1,6 @@
 //! Sequences joined for an engine.
 
-use crate::engine::{Decode, EngineError, Want};
+use crate::engine::{Decode, Result, Want};
 
 /// Tokens of several sequences, one sequence after another.
 #[derive(Default)]
@@ -21,7 +21,6 @@ impl Joined {
         Joined { tokens, lengths: if is_even { Vec::new() } else { lengths }, batch, longest }
     }
 
-    /// Whether they differ in length.
     pub(super) fn differ(&self) -> bool {
         !self.lengths.is_empty()
     }
@@ -32,7 +31,7 @@ impl Joined {
     }
 
     /// Appends them, the first of sequences that have begun, for the logits of the last token of each.
-    pub(super) fn append<'a>(&self, decoder: &'a mut dyn Decode) -> Result<&'a [f32], EngineError> {
+    pub(super) fn append<'a>(&self, decoder: &'a mut dyn Decode) -> Result<&'a [f32]> {
         match self.differ() {
             false => decoder.append(&self.tokens, Want::Last),
             true => decoder.append_each(&self.tokens, &self.lengths),

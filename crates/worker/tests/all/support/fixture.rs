@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use protocol::{Job, Task};
+use protocol::{Job, Precision, Settings, Task};
 
 /// A bundle in `directory` with a weights file of `weights` meaningless bytes.
 pub(crate) fn bundle(directory: &Path, vocabulary: usize, weights: usize) {
@@ -24,20 +24,7 @@ pub(crate) fn job(bundle: &Path, task: Task) -> Job {
         protocol: protocol::VERSION,
         bundle: bundle.display().to_string(),
         model: serde_json::Value::Null,
-        settings: protocol::Settings {
-            precision: protocol::Precision::F32,
-            decoder: Default::default(),
-            device: "cpu".into(),
-            threads: 2,
-            shards: 1,
-            jit: true,
-            hidden_states: false,
-            dequantised: false,
-            options: Default::default(),
-            slowdown: 0.0,
-            anew: false,
-            serve: Default::default(),
-        },
+        settings: Settings::on_cpu(Precision::F32, 2),
         spawned_at_ns: None,
         evict: false,
         task,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use configs::TUNABLES;
 use protocol::untrusted::Foreign;
-use protocol::{Build, Event, InEffect};
+use protocol::{Build, Event, InEffect, KvCachePolicy};
 
 use super::Judged;
 use crate::facts::evidence::End;
@@ -393,16 +393,16 @@ pub(super) fn derived_note(judged: &Judged<'_>, label: &str) -> Option<String> {
 // How contenders keep keys and values.
 
 pub(super) fn same_policy(judged: &Judged<'_>, label: &str) -> Option<String> {
-    judged.same_for_all(label, "its KV cache", |run| Some(run.loaded()?.in_effect.cache.policy.clone()))
+    judged.same_for_all(label, "its KV cache", |run| Some(run.loaded()?.in_effect.kv_cache.name()))
 }
 
 /// Compared with the request for the contender: in studies of the weights' precision, the cache's may follow.
 pub(super) fn cache_same_precision(judged: &Judged<'_>, label: &str) -> Option<String> {
     let asked = judged.plan.contender(label)?.asked_cache().name();
-    let kept = |run: &&Run| run.loaded().is_none_or(|loaded| loaded.in_effect.cache.policy != "none");
+    let kept = |run: &&Run| run.loaded().is_none_or(|loaded| loaded.in_effect.kv_cache != KvCachePolicy::None);
     let mut runs = judged.runs_of(label).filter(kept);
     runs.find_map(|run| {
-        let observed = run.loaded()?.in_effect.cache.precision.as_str();
+        let observed = run.loaded()?.in_effect.kv_cache_precision.as_str();
         (observed != asked).then(|| format!("its KV cache is asked to be {asked}, and is {observed}"))
     })
 }

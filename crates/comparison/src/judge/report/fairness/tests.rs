@@ -203,7 +203,7 @@ fn plan_with_reference() -> Plan {
 fn a_reference_s_own_ways_are_noted_and_those_of_engines_struck() {
     let departing = evidence(&["theirs", "ours"], |label, loaded, _| {
         if label == "theirs" {
-            loaded.in_effect.cache.policy = "growing".into();
+            loaded.in_effect.kv_cache = protocol::KvCachePolicy::Growing;
             loaded.in_effect.optimised = Some(false);
         }
     });
@@ -223,7 +223,7 @@ fn a_cache_is_held_against_what_was_asked_of_its_contender() {
         let precision = precision.to_owned();
         evidence(&["theirs", "ours"], move |label, loaded, _| {
             if label == "theirs" {
-                loaded.in_effect.cache.precision = precision.as_str().into();
+                loaded.in_effect.kv_cache_precision = precision.as_str().into();
             }
         })
     };
