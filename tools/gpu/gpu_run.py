@@ -175,7 +175,7 @@ def pack(asked):
         root = next(pathlib.Path(scratch).iterdir())
         workers = root / "share/photofinish/workers"
         shutil.copytree(checkout / "target/dist/gpu/release/cuda", workers / "cuda")
-        library = next(CACHE.glob("onnxruntime-cuda-*/**/libonnxruntime.so*"))
+        library = next(CACHE.glob("cuda-*/onnxruntime/libonnxruntime.so*"))
         (root / "lib/onnxruntime").mkdir(parents=True)
         for file in library.parent.iterdir():
             data = bytearray(file.read_bytes())
