@@ -17,6 +17,7 @@
 //!
 //! This crate reads bundles. `prepare` writes them.
 
+pub mod arithmetic;
 mod config;
 pub mod quantised;
 pub mod rotary;

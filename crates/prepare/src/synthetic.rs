@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use bundle::{Architecture, ModelConfig, POOLING, TensorSpec};
+use bundle::{Architecture, ModelConfig, POOLING, TensorSpec, arithmetic};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -35,7 +35,8 @@ pub fn names() -> String {
 }
 
 pub(crate) fn open(name: &str) -> Result<Model, PrepareError> {
-    let Some((_, published, config)) = SHAPES.iter().find(|(known, ..)| *known == name) else {
+    let Some((_, published, config)) = SHAPES.iter().chain([&ARITHMETIC]).find(|(known, ..)| *known == name)
+    else {
         let names = names();
         return Err(PrepareError::Request(format!("unknown synthetic model {name:?}; there are {names}")));
     };
@@ -43,7 +44,13 @@ pub(crate) fn open(name: &str) -> Result<Model, PrepareError> {
     let json = config();
     let config = ModelConfig::checked(&json).map_err(PrepareError::model(&path))?;
     let weights = Weights::new(path, &config, &json);
-    let deviation = weights.deviation;
+    let is_probe = name == arithmetic::NAME;
+    let derived = match is_probe {
+        true => "numbers that show what a product reads".to_owned(),
+        false => {
+            format!("drawn by ChaCha8 with seed {SEED}, normal with standard deviation {}", weights.deviation)
+        }
+    };
     let of = published.map_or(String::new(), |repository| format!(" of {repository}"));
     let pooling = config.encodes().then(|| (POOLING, modules::usual()));
     Ok(Model {
@@ -55,9 +62,9 @@ pub(crate) fn open(name: &str) -> Result<Model, PrepareError> {
         config_json: Document::pretty(&json, format!("the shape{of}")),
         tokenizer: Err("a synthetic model has none".into()),
         others: pooling.into_iter().collect(),
-        tensors: Box::new(weights),
+        tensors: if is_probe { Box::new(Probe(weights)) } else { Box::new(weights) },
         verbatim: Vec::new(),
-        derived: format!("drawn by ChaCha8 with seed {SEED}, normal with standard deviation {deviation}"),
+        derived,
     })
 }
 
@@ -98,6 +105,25 @@ impl Tensors for Weights {
     }
 }
 
+/// The weights of [`arithmetic`].
+struct Probe(Weights);
+
+impl Tensors for Probe {
+    fn read(&self, spec: &TensorSpec, rows: Range<usize>) -> Result<Vec<f32>, PrepareError> {
+        let (_, columns) = matrix(spec);
+        Ok(match spec.name.as_str() {
+            "model.embed_tokens.weight" => rows.flat_map(|row| arithmetic::embedding(row as u32)).collect(),
+            "lm_head.weight" => rows.flat_map(arithmetic::head).collect(),
+            _ if spec.shape.len() == 1 => vec![1.0; rows.len() * columns],
+            _ => vec![0.0; rows.len() * columns],
+        })
+    }
+
+    fn path_of(&self, name: &str) -> &Path {
+        self.0.path_of(name)
+    }
+}
+
 /// Normal values from the streams of this tensor; they are the same for any division into pieces.
 fn draw(elements: Range<usize>, tensor: &str, deviation: f64) -> Vec<f32> {
     let key: [u8; 32] = Sha256::digest(format!("synthetic {SEED} {tensor}")).into();
@@ -133,6 +159,9 @@ fn normal(bits: u64) -> [f64; 2] {
 /// A model with a known shape and random weights: its name, the repository on the Hugging Face hub with this config.json
 /// if there is one, and the config.json.
 type Shape = (&'static str, Option<&'static str>, fn() -> Value);
+
+/// No shape to compare with: comparisons ask for it themselves.
+const ARITHMETIC: Shape = (arithmetic::NAME, None, arithmetic::config);
 
 /// By size. `llama-tiny` and `bert-tiny` have no published originals: small enough for tests, wide enough for every
 /// precision.

@@ -13,6 +13,7 @@ use statistics::Looks;
 use crate::facts::agreement::{Agreement, QualityScore, TokenAgreement, Tolerance};
 use crate::facts::impossible;
 use crate::facts::run::{DerivedWeights, Noise, Purpose, Run, RunFailure, Seen, Turn, Waited};
+use crate::judge::arithmetic::Arithmetic;
 use crate::plan::{Plan, Rounds};
 
 /// All measurements of one comparison, and how it ended.
@@ -47,6 +48,8 @@ pub struct Evidence {
     pub tokenised: Vec<Result<Vec<u64>, String>>,
     /// Score of the plan's text by each contender's label, or the reason why there is none.
     pub texts: BTreeMap<String, Result<QualityScore, String>>,
+    /// What each contender multiplies in, by label, or why that is not known.
+    pub arithmetic: BTreeMap<String, Result<Vec<Arithmetic>, String>>,
     /// Number of complete rounds.
     pub rounds: usize,
     /// The reason why there are no more.
@@ -84,6 +87,9 @@ impl Evidence {
             }
             Fact::Shipped { framework, shipped } => {
                 self.shipped.insert(framework, shipped);
+            }
+            Fact::Arithmetic { framework, observed } => {
+                self.arithmetic.insert(framework, observed);
             }
             Fact::NoReference { reason } => self.no_reference = Some(reason),
             Fact::OwnTraces { reason } => self.own_traces = Some(reason),
@@ -312,6 +318,8 @@ pub enum Fact {
     Tokenised { ns: Result<Vec<u64>, String> },
     /// Score of the plan's text by a contender, or the reason why there is none.
     Text { framework: String, score: Result<QualityScore, String> },
+    /// What a contender multiplies in, at each number of rows, or the reason why that is not known.
+    Arithmetic { framework: String, observed: Result<Vec<Arithmetic>, String> },
     /// The reason why no more rounds were run.
     End { end: End },
 }

@@ -22,7 +22,7 @@ use super::history::{export_runs, prepare_export};
 use super::study;
 use crate::cli::{Command, CompareArgs, Format, RequestArgs, first_line, spelling};
 use crate::measure::results::{self, ENVIRONMENT, PLAN, REPORT, SAMPLES};
-use crate::measure::{self, Places, Results, Session, places, progress, resolve};
+use crate::measure::{self, Places, Results, Session, arithmetic, places, progress, resolve};
 use crate::output::{print, screen};
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
@@ -224,7 +224,8 @@ pub(crate) fn measure(
     results.write(ENVIRONMENT, results::pretty(&environment));
     results.write(PLAN, results::plan_text(&plan, &model));
     let session = Session::new(&plan, &bundle, places, results, destination.quiet)?;
-    let (evidence, mut results) = session.compare()?;
+    let arithmetic = arithmetic::model(&plan, &bundle, places);
+    let (evidence, mut results) = session.compare(arithmetic.as_ref())?;
     let directory = results.directory().display().to_string();
     let facts = Facts { environment, plan, model, evidence, results: directory };
     let report = Report::new(&facts);

@@ -2,6 +2,7 @@
 //!
 //! Nothing is judged here; crate `comparison` does that.
 
+pub(crate) mod arithmetic;
 pub mod arrays;
 pub mod bundles;
 mod crew;

@@ -416,8 +416,8 @@ pub(crate) struct Interrupted;
 // Measures a comparison, from its first process to its last.
 
 impl Session<'_> {
-    /// Measures a comparison. In any case, the evidence gathered so far is returned.
-    pub fn compare(mut self) -> Result<(Evidence, Results)> {
+    /// Measures a comparison, and what contenders multiply in by the model `arithmetic`. In any case, the evidence gathered so far is returned.
+    pub fn compare(mut self, arithmetic: Option<&Bundle>) -> Result<(Evidence, Results)> {
         self.recorder.record(Fact::Quota { cpus: machine::quota() });
         self.begin()?;
         // Computing the reference takes from the time budget.
@@ -439,6 +439,9 @@ impl Session<'_> {
             }
         };
         self.prove();
+        if let Some(model) = arithmetic {
+            self.observe_arithmetic(model);
+        }
         self.recorder.record_time();
         self.recorder.record(Fact::End { end });
         Ok(self.finish())

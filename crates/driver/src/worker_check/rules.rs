@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use comparison::judge::parity::{Logits, Tolerance, argmax, is_choice};
 use protocol::{
-    Answered, Case, ColdStart, DrawnLogits, Hello, KvCache, KvCachePolicy, Loaded, Marks, Memory, Probe, Probed,
-    ProfileEvent, Profiler, Ready, Sample, Slice, Started, Task, Traced, Usage, WarmupDone, untrusted,
+    Answered, Case, ColdStart, DrawnLogits, Hello, KvCache, KvCachePolicy, Loaded, Marks, Memory, Probe,
+    Probed, ProfileEvent, Profiler, Ready, Sample, Slice, Started, Task, Traced, Usage, WarmupDone,
+    untrusted,
 };
 
 use crate::measure::logits;

@@ -222,9 +222,9 @@ fn figures_of(view: &StudyView, cell: &Cell, row: &CellRow) -> Vec<Figure> {
     if let StudyView::Sweep(kind) = view {
         let own = columns::columns(*kind, std::slice::from_ref(cell)).into_iter();
         let own = own.filter(|column| !matches!(column, Shown::Metric(_)));
-        figures.extend(
-            own.filter_map(|column| Some((column.name()?.to_owned(), [Some(column.value(cell, row)?), None, None]))),
-        );
+        figures.extend(own.filter_map(|column| {
+            Some((column.name()?.to_owned(), [Some(column.value(cell, row)?), None, None]))
+        }));
     }
     figures
 }

@@ -68,7 +68,9 @@ const fn finding(label: &'static str, cell: fn(&Report, &Row) -> Option<String>)
     Finding { label, cell, is_tabled: false }
 }
 
-const FINDINGS: [Finding; 21] = [
+const FINDINGS: [Finding; 22] = [
+    // One label covers several arithmetics.
+    finding("activations are multiplied with weights in", |_, row| products(row)),
     // The cost of quantising. It is not part of parity, which gives engines the same codes and scales.
     finding("against the unquantised model in f32", |_, row| {
         let loss = row.agreement.as_ref()?.quantisation_loss?;
@@ -271,6 +273,22 @@ fn steadiness(_: &Report, row: &Row) -> Option<String> {
 
 /// Most shapes to name of those that a contender compiled for.
 const SHOWN_SHAPES: usize = 3;
+
+/// In what it multiplies, with the numbers of tokens at which that is another.
+pub(crate) fn products(row: &Row) -> Option<String> {
+    let precision = row.precision.requested.name();
+    let (first, others) = row.arithmetic.split_first()?;
+    let mut said = first.name(precision);
+    let mut last = said.clone();
+    for observed in others {
+        let name = observed.name(precision);
+        if name != last {
+            said += &format!("; from {} tokens at once {name}", observed.rows);
+            last = name;
+        }
+    }
+    Some(said)
+}
 
 fn compiled(_: &Report, row: &Row) -> Option<String> {
     let shapes = row.compiled.as_ref().filter(|shapes| !shapes.is_empty())?;

@@ -6,6 +6,7 @@ use crate::facts::agreement::TokenAgreement;
 use crate::facts::agreement::{RetrievalScore, TextScore};
 use crate::facts::run::{FailureKind, Seen, SeenLoad, Turn, Waited};
 use crate::facts::testing;
+use crate::judge::arithmetic::Multiplied;
 
 fn process() -> Process {
     Process { round: 0, attempt: 0, framework: "a".into() }
@@ -71,6 +72,7 @@ fn facts() -> Vec<Fact> {
         top10: Some(0.7),
         kendall_tau: None,
     };
+    let arithmetic = Arithmetic { rows: 16, multiplied: Multiplied::Int8(32), adds_in_f32: true };
     let run = |run: Run| Fact::Run(Box::new(run));
     vec![
         Fact::Quota { cpus: Some(1.5) },
@@ -111,6 +113,8 @@ fn facts() -> Vec<Fact> {
         Fact::Tokenised { ns: Ok(vec![1, 2]) },
         Fact::Tokenised { ns: Err("it took too long".into()) },
         Fact::RoundDone,
+        Fact::Arithmetic { framework: "a".into(), observed: Ok(vec![arithmetic]) },
+        Fact::Arithmetic { framework: "b".into(), observed: Err("it did not run".into()) },
         Fact::Text { framework: "a".into(), score: Ok(QualityScore::Text(score)) },
         Fact::Text { framework: "c".into(), score: Ok(QualityScore::Retrieval(found)) },
         Fact::Text { framework: "b".into(), score: Err("it did not run".into()) },

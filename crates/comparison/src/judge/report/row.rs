@@ -13,6 +13,7 @@ use super::{Facts, Figure, Report};
 use crate::facts::agreement::{Agreement, QualityScore};
 use crate::facts::evidence::{End, Evidence, Shipped};
 use crate::facts::run::{FailureKind, Run, Turn};
+use crate::judge::arithmetic::Arithmetic;
 use crate::judge::metrics::{self, Metric, Size};
 use crate::judge::report;
 use crate::judge::report::fairness::RuleState;
@@ -67,6 +68,9 @@ pub struct Row {
     pub tokens: Option<Vec<Vec<Vec<u32>>>>,
     pub hello: Option<Hello>,
     pub in_effect: Option<InEffect>,
+    /// What it multiplies in, at each number of rows; empty if that was not observed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arithmetic: Vec<Arithmetic>,
     /// The shapes that its last process compiled for; `None` if it compiles for none, or does not report
     /// them.
     pub compiled: Option<untrusted::Foreigns>,
@@ -218,6 +222,7 @@ impl Row {
             tokens: tokens(&complete),
             hello: runs.iter().find_map(|run| run.hello()).cloned(),
             in_effect: loaded.map(|loaded| loaded.in_effect.clone()),
+            arithmetic: evidence.arithmetic.get(label).and_then(|told| told.clone().ok()).unwrap_or_default(),
             compiled: complete.last().and_then(|run| run.usage()?.compiled.clone()),
             padding: complete.last().and_then(|run| run.usage()?.cache.padding),
         }

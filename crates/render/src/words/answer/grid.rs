@@ -287,10 +287,11 @@ pub(crate) fn about(report: &Report) -> String {
     let schedule = findings::schedule(plan).map_or_else(String::new, |schedule| format!("; {schedule}"));
     let rounds = words::count(report.rounds, "round");
     format!(
-        "{model} ({}), {place}; {}{}, {rounds}{schedule}. {}",
+        "{model} ({}), {place}; {}{}, {rounds}{schedule}. {}{}",
         precision(report),
         plan.input_words(),
         unusual(report),
+        unlike_products(report),
         whose(report)
     )
     .trim_end()
@@ -318,6 +319,19 @@ fn unusual(report: &Report) -> String {
     let has_caches = plan.contenders.iter().any(|contender| !contender.engine.kernel_cache.is_empty());
     let is_fresh = has_caches && plan.kernel_cache == KernelCache::Fresh;
     cache.into_iter().chain(is_fresh.then(|| ", fresh kernel caches".to_owned())).collect()
+}
+
+/// What contenders multiply in, if that is not the same for all.
+fn unlike_products(report: &Report) -> String {
+    let with_figures = report.rows.iter().filter(|row| row.state.has_figures());
+    let told: Vec<(&str, String)> =
+        with_figures.filter_map(|row| Some((row.framework.as_str(), findings::products(row)?))).collect();
+    if told.iter().all(|(_, products)| *products == told[0].1) {
+        return String::new();
+    }
+    let each: Vec<String> =
+        told.iter().map(|(framework, products)| format!("{framework} {products}")).collect();
+    format!("Products in unlike arithmetic: {}. ", each.join(", "))
 }
 
 fn whose(report: &Report) -> String {

@@ -399,7 +399,8 @@ pub(super) fn same_policy(judged: &Judged<'_>, label: &str) -> Option<String> {
 /// Compared with the request for the contender: in studies of the weights' precision, the cache's may follow.
 pub(super) fn cache_same_precision(judged: &Judged<'_>, label: &str) -> Option<String> {
     let asked = judged.plan.contender(label)?.asked_cache().name();
-    let kept = |run: &&Run| run.loaded().is_none_or(|loaded| loaded.in_effect.kv_cache != KvCachePolicy::None);
+    let kept =
+        |run: &&Run| run.loaded().is_none_or(|loaded| loaded.in_effect.kv_cache != KvCachePolicy::None);
     let mut runs = judged.runs_of(label).filter(kept);
     runs.find_map(|run| {
         let observed = run.loaded()?.in_effect.kv_cache_precision.as_str();
