@@ -1,5 +1,6 @@
 """Texts to vectors or scores: what a request gives, and what is refused."""
 
+import importlib.util
 import unittest
 
 from reference_worker import work
@@ -59,6 +60,7 @@ class TestEncode(unittest.TestCase):
         encoding.adapter.rows = lambda vectors: [[1.0, float("nan")], [float("-inf"), 2.0]]
         self.assertEqual(encoding.sample(request)["output"]["vectors"]["vectors"], [[1.0, None], [None, 2.0]])
 
+    @unittest.skipUnless(importlib.util.find_spec("numpy"), "there is no numpy here")
     def test_steps_come_behind_the_vectors_of_an_adapter(self):
         adapter = Adapter()
         adapter.encode = lambda texts, types, embed: ([[1.0, 2.0, 3.0, 6.0]], 2)
