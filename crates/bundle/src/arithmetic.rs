@@ -2,7 +2,7 @@
 //!
 //! It is a llama of one layer that adds nothing and a head that is the identity: a logit is the number that the head's
 //! product read, times [`FACTOR`]. It was rounded to bf16, or divided into blocks of 8-bit integers, or nothing happened
-//! to it: `comparison::judge::arithmetic` tells. Every weight is the same number in every precision.
+//! to it: `comparison::facts::arithmetic` tells. Every weight is the same number in every precision.
 
 use serde_json::{Value, json};
 

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use statistics::Looks;
 
 use crate::facts::agreement::{Agreement, QualityScore, TokenAgreement, Tolerance};
+use crate::facts::arithmetic::Arithmetic;
 use crate::facts::impossible;
 use crate::facts::run::{DerivedWeights, Noise, Purpose, Run, RunFailure, Seen, Turn, Waited};
-use crate::judge::arithmetic::Arithmetic;
 use crate::plan::{Plan, Rounds};
 
 /// All measurements of one comparison, and how it ended.

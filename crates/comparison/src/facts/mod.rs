@@ -2,7 +2,7 @@
 //! drawn here; `judge` does that.
 
 pub mod agreement;
-
+pub mod arithmetic;
 pub mod evidence;
 
 pub mod impossible;

@@ -15,8 +15,51 @@ use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::judge::report::State;
 use crate::plan::{HugePages, KernelCache, Schedule};
+
+/// The state of a contender, in a report and in a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum State {
+    /// Measured, without a broken rule.
+    Measured,
+    /// Measured, but a fairness rule is broken: no part in any verdict.
+    Struck,
+    /// A rule is broken and only labelled (`--allow-unfair`).
+    Labelled,
+    Unsupported,
+    Failed,
+    /// The user interrupted, or the machine was too noisy, before its first process was done.
+    NotRun,
+}
+
+impl State {
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// Its name for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            State::Measured => "measured",
+            State::Struck => "struck",
+            State::Labelled => "not matched",
+            State::Unsupported => "unsupported",
+            State::Failed => "failed",
+            State::NotRun => "not run",
+        }
+    }
+
+    pub fn takes_part(self) -> bool {
+        matches!(self, State::Measured | State::Labelled)
+    }
+
+    pub fn has_figures(self) -> bool {
+        matches!(self, State::Measured | State::Labelled | State::Struck)
+    }
+}
 
 // Records that are excluded from a development over time, and why.
 

@@ -3,7 +3,6 @@
 //! The input is [`report::Facts`], the output [`Report`]; serde reads and writes both. Nothing here opens a
 //! file, reads a clock or starts a process: `measure` has recorded everything that a rule needs.
 
-pub mod arithmetic;
 pub(crate) mod clocks;
 pub mod metrics;
 pub mod parity;

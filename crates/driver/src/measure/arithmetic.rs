@@ -2,9 +2,9 @@
 //! ([`bundle::arithmetic`]). Nothing of it is timed.
 
 use bundle::{Bundle, arithmetic};
+use comparison::facts::arithmetic::{Arithmetic, ROWS, observed};
 use comparison::facts::evidence::{Fact, Stage};
 use comparison::facts::run::RunFailure;
-use comparison::judge::arithmetic::{Arithmetic, ROWS, observed};
 use comparison::plan::Plan;
 use protocol::{Answer, Case, Decode, GenerateWork, Job, KvCache, ParityTask, Task, Work};
 
@@ -39,7 +39,13 @@ pub(crate) fn model(plan: &Plan, compared: &Bundle, places: &Places) -> Option<B
         cache: plan.request.cache(),
         sequences: (1, ROWS[ROWS.len() - 1] + 1),
     };
-    provision::model(places, &wanted, true).ok()
+    match provision::model(places, &wanted, true) {
+        Ok(model) => Some(model),
+        Err(failure) => {
+            protocol::say!("what contenders multiply in will not be observed: {failure}");
+            None
+        }
+    }
 }
 
 impl Session<'_> {
@@ -55,6 +61,9 @@ impl Session<'_> {
             }
             let observed = self.crew.arithmetic(index, model);
             let framework = contender.label.clone();
+            if let Err(reason) = &observed {
+                self.crew.progress.say(&format!("{framework}: what it multiplies in is not known: {reason}"));
+            }
             self.recorder.record(Fact::Arithmetic { framework, observed });
         }
         self.recorder.add_time(Stage::Reference, begun);

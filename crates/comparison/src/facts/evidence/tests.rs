@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::facts::agreement::TokenAgreement;
 use crate::facts::agreement::{RetrievalScore, TextScore};
+use crate::facts::arithmetic::Multiplied;
 use crate::facts::run::{FailureKind, Seen, SeenLoad, Turn, Waited};
 use crate::facts::testing;
-use crate::judge::arithmetic::Multiplied;
 
 fn process() -> Process {
     Process { round: 0, attempt: 0, framework: "a".into() }

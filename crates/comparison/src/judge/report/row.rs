@@ -11,9 +11,10 @@ use statistics::{Components, median};
 
 use super::{Facts, Figure, Report};
 use crate::facts::agreement::{Agreement, QualityScore};
+use crate::facts::arithmetic::Arithmetic;
 use crate::facts::evidence::{End, Evidence, Shipped};
 use crate::facts::run::{FailureKind, Run, Turn};
-use crate::judge::arithmetic::Arithmetic;
+use crate::history::State;
 use crate::judge::metrics::{self, Metric, Size};
 use crate::judge::report;
 use crate::judge::report::fairness::RuleState;
@@ -89,22 +90,6 @@ pub enum Kind {
     Tuned,
     /// The framework's own implementation, or a common one.
     Stock,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum State {
-    /// Measured, without a broken rule.
-    Measured,
-    /// Measured, but a fairness rule is broken: no part in any verdict.
-    Struck,
-    /// A rule is broken and only labelled (`--allow-unfair`).
-    Labelled,
-    Unsupported,
-    Failed,
-    /// The user interrupted, or the machine was too noisy, before its first process was done.
-    NotRun,
 }
 
 /// Why a row is in its state. In JSON it is one text: "R5: it kept 3.1 CPUs busy; the budget is 2; …".
@@ -256,33 +241,6 @@ impl Row {
             (_, Some(agreement)) if agreement.max_abs() == 0.0 => "ok, Δ = 0".into(),
             (_, Some(agreement)) => format!("ok, Δ ≤ {:.0e}", agreement.max_abs()),
         }
-    }
-}
-
-impl State {
-    /// Its name in JSON.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
-    /// Its name for people.
-    pub fn words(self) -> &'static str {
-        match self {
-            State::Measured => "measured",
-            State::Struck => "struck",
-            State::Labelled => "not matched",
-            State::Unsupported => "unsupported",
-            State::Failed => "failed",
-            State::NotRun => "not run",
-        }
-    }
-
-    pub fn takes_part(self) -> bool {
-        matches!(self, State::Measured | State::Labelled)
-    }
-
-    pub fn has_figures(self) -> bool {
-        matches!(self, State::Measured | State::Labelled | State::Struck)
     }
 }
 
