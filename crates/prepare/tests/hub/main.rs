@@ -172,7 +172,7 @@ fn a_file_of_another_commit_is_refused() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_download_ends_with_whoever_started_it() {
+fn a_download_ends_with_the_program_that_started_it() {
     // A server that accepts requests and answers none.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
