@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! config.json      Hugging Face field names      tokenizer.json   Hugging Face tokenizers format (optional)
-//! pooling.json     how the vectors of an encoder are pooled, and what follows (optional)
+//! pooling.json     how the vectors of tokens are pooled, and what follows (optional)
 //! modules.safetensors              the weights of what follows, in f32 (optional)
 //! tokenizer_config.json            the chat template and the special tokens that it may name (optional)
 //! f32.safetensors  bf16.safetensors  f16.safetensors              (the requested ones)
@@ -28,12 +28,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-pub use config::{
-    Activation, Architecture, Dense, Dtype, Encoder, Feature, Form, GRAPH_FILE, Graph, GraphInput,
-    GraphOutput, Head, HeadActivation, HeadNames, LayerAttention, LayerNames, LinearNames, Llama3Scaling,
-    LongRope, ModelConfig, NormNames, NormPlacement, Position, RelativePositions, Rotary, Scored, Size,
-    StoredTensor, TensorSpec, Yarn,
-};
+pub use config::*;
 use protocol::untrusted;
 pub use protocol::{Element, FileIdentity, Pooling, Precision, Residual, Step, StepActivation, Way};
 pub use quantised::{Quantised, scale_name};
@@ -109,7 +104,7 @@ impl Bundle {
         self.held("tokenizer_config.json")
     }
 
-    /// How an encoder's vectors are pooled; `None` if its source does not say.
+    /// How the vectors of tokens are pooled; `None` if the model's source does not say.
     pub fn pooled(&self) -> Result<Option<Pooled>, BundleError> {
         let Some(path) = self.held(POOLING) else { return Ok(None) };
         let text =
@@ -253,7 +248,7 @@ pub fn hexadecimal(bytes: &[u8]) -> String {
 
 // How the vector of a text is computed from those of its tokens.
 
-/// The file of a bundle that says how to pool, if the encoder's source does.
+/// The file of a bundle that says how to pool, if the model's source does.
 pub const POOLING: &str = "pooling.json";
 
 /// The file of a bundle with the tensors of [`Pooled::steps`], in f32.
@@ -446,14 +441,7 @@ impl ModelConfig {
             "final_norm": self.final_norm(),
             "lm_head": self.lm_head(),
         });
-        if self.encodes() {
-            described["tensors"]["encoder"] = json!({
-                "token_type_embedding": self.token_type_embedding(),
-                "embedding_norm": self.embedding_norm(),
-                "relative_bias": self.relative_bias(),
-                "head": self.head(),
-            });
-        }
+        self.describe_encoder(&mut described["tensors"]);
         described
     }
 }

@@ -276,7 +276,7 @@ fn value_info(name: &str, data_type: DataType, dims: &[Dim]) -> ValueInfoProto {
 // with zeros, which add nothing to a score and leave the output's first numbers unchanged.
 //
 // It is causal. A model that attends both ways uses MultiHeadAttention, with the rotation as a separate
-// operator. Such a model has no cache; nor has an encoder.
+// operator. Such a model has no cache; nor has one that encodes texts.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rotation {
@@ -313,7 +313,7 @@ impl Attention {
             rotation,
             cached_head_dim: config.head_dim.next_multiple_of(multiple),
             causal: config.causal,
-            cached: config.causal && config.encoder.is_none(),
+            cached: config.causal && !config.encodes(),
         }
     }
 
@@ -349,7 +349,7 @@ pub const ROWS: &str = "rows";
 
 pub const LOGITS: &str = "logits";
 
-/// Output of an encoder's head, `[texts, labels]` or `[tokens, labels]`.
+/// Output of a head that gives scores, `[texts, labels]` or `[tokens, labels]`.
 pub const SCORES: &str = "scores";
 
 /// Name of the output that holds the residual stream after `layer` layers; the embeddings for 0,

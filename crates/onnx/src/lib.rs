@@ -1,5 +1,5 @@
-//! Writes a decoder or an encoder as an ONNX graph (<https://onnx.ai/onnx/intro/>), from a bundle alone,
-//! without an exporter.
+//! Writes a model that continues or encodes texts as an ONNX graph (<https://onnx.ai/onnx/intro/>), from a bundle
+//! alone, without an exporter.
 //!
 //! [`fused`] is for ONNX Runtime, with its hand-fused operators and at every precision. Weights are not copied into a
 //! graph: its initialisers point into the bundle's file ([`Storage`]). Graphs for other runtimes, in operators that

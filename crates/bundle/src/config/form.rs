@@ -72,27 +72,6 @@ pub struct Form {
     pub logits_cap: Option<f64>,
 }
 
-/// Parts that an encoder has and a decoder does not.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Encoder {
-    /// Rows of the table of token types, which is added to the embeddings; 0 without one.
-    pub token_types: usize,
-    /// Row of the first token of a text in the table of positions.
-    pub first_position: usize,
-    /// The token that pads texts to the length of the longest.
-    pub pad_token: u32,
-    /// Whether the sum of the embeddings is normed.
-    pub embedding_norm: bool,
-    /// Whether the vectors after the last layer are normed.
-    pub final_norm: bool,
-    /// Bias added to scores of attention by the distance of two tokens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub relative: Option<RelativePositions>,
-    /// Turns the vectors of tokens into scores.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub head: Option<Head>,
-}
-
 /// Turns the vectors of tokens into scores.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {

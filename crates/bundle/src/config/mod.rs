@@ -14,14 +14,14 @@ mod rope;
 use std::ops::Range;
 
 use encoder::Class;
-use fields::Fields;
-pub use form::{Dense, Encoder, Form, Head, HeadActivation, NormPlacement, RelativePositions, Scored};
+pub use encoder::Encoder;
+pub use form::{Dense, Form, Head, HeadActivation, NormPlacement, RelativePositions, Scored};
 pub use model::{Architecture, Dtype, GRAPH_FILE, Graph, GraphInput, GraphOutput, ModelConfig, Size};
 pub use names::{HeadNames, LayerNames, LinearNames, NormNames, TensorSpec};
 pub use read::StoredTensor;
 use serde::{Deserialize, Serialize};
 
-use crate::{BundleError, Pooling};
+use crate::BundleError;
 
 // Activations, and their names in a config.json.
 
@@ -206,7 +206,7 @@ impl ModelConfig {
             (Feature::LogitsMultiplier, form.logits_multiplier.is_some()),
             (Feature::LogitsCap, form.logits_cap.is_some()),
             (Feature::RelativePositions, self.relative_bias().is_some()),
-            (Feature::Encoder, self.encoder.is_some()),
+            (Feature::Encoder, self.encodes()),
             (Feature::FusedGateUp, self.gated_mlp && self.layer(0).gate_up.weights.len() == 1),
         ];
         has.into_iter().filter_map(|(feature, has)| has.then_some(feature)).collect()
@@ -294,63 +294,4 @@ pub struct Yarn {
     pub truncate: bool,
     /// Factor of cosines and sines.
     pub scale: f64,
-}
-
-// Heads of encoders: scores for a text, or for each of its tokens, instead of a vector.
-
-/// More labels than any model has: the output of a head must not fill memory.
-const MOST_LABELS: usize = 1 << 20;
-
-/// The head of the model's class, if it is one.
-fn head(
-    architecture: Architecture,
-    class: Option<Class>,
-    fields: &Fields<'_>,
-) -> Result<Option<Head>, BundleError> {
-    use Architecture::{
-        Bert, DistilBert, Llama, Mistral, ModernBert, Mpnet, NomicBert, Qwen2, Qwen3, Roberta,
-    };
-    if architecture == ModernBert {
-        fields.ignore(&["classifier_activation", "classifier_bias", "classifier_pooling"]);
-    }
-    let of_texts = match class {
-        Some(Class::ScoresTexts) => true,
-        Some(Class::ScoresTokens) => false,
-        _ => return Ok(None),
-    };
-    let plain = |activation| Some(Dense { activation, bias: true, norm: false });
-    let dense = match (architecture, of_texts) {
-        (Bert | NomicBert | Roberta | Mpnet, true) => plain(HeadActivation::Tanh),
-        (DistilBert, true) => plain(HeadActivation::Of(Activation::Relu)),
-        (ModernBert, _) => {
-            let name = fields.optional_text("classifier_activation")?.unwrap_or("gelu");
-            let activation = HeadActivation::Of(activation(name)?);
-            Some(Dense { activation, bias: fields.flag("classifier_bias", false)?, norm: true })
-        }
-        _ => None,
-    };
-    let pooling = match architecture {
-        Llama | Mistral | Qwen2 | Qwen3 => Pooling::Last,
-        ModernBert => match fields.optional_text("classifier_pooling")?.unwrap_or("cls") {
-            "cls" => Pooling::Cls,
-            "mean" => Pooling::Mean,
-            other => {
-                return refused(format!("classifier_pooling is {other:?}; supported are cls and mean"));
-            }
-        },
-        _ => Pooling::Cls,
-    };
-    let labels = labels(fields)?;
-    let of = if of_texts { Scored::Texts(pooling) } else { Scored::Tokens };
-    Ok(Some(Head { of, labels, dense, bias: !(of_texts && pooling == Pooling::Last) }))
-}
-
-/// transformers writes a name for each label, and assumes two labels without names.
-fn labels(fields: &Fields<'_>) -> Result<usize, BundleError> {
-    let counted = fields.optional_count("num_labels")?;
-    let labels = fields.object("id2label")?.map(|names| names.len()).or(counted).unwrap_or(2);
-    if (1..=MOST_LABELS).contains(&labels) {
-        return Ok(labels);
-    }
-    refused(format!("its head has {labels} labels, which no model has"))
 }

@@ -1,10 +1,10 @@
 //! The properties of a model.
 
-use protocol::{EncodeTask, Pooling};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::form::{Encoder, Form, Head};
+use super::encoder::Encoder;
+use super::form::Form;
 use super::{Activation, Position};
 use crate::BundleError;
 
@@ -78,12 +78,6 @@ impl Architecture {
             .ok_or_else(|| BundleError::unknown_architecture(text, &MODEL_TYPES.map(|(name, ..)| name)))
     }
 
-    /// Whether it has no head over a vocabulary, whatever its class.
-    pub(super) fn is_encoder(self) -> bool {
-        use Architecture::{Bert, DistilBert, ModernBert, Mpnet, NomicBert, Roberta};
-        matches!(self, Bert | Roberta | DistilBert | Mpnet | ModernBert | NomicBert)
-    }
-
     /// The beginning of the names of the classes of a `model_type`.
     pub(super) fn classes_of(text: &str) -> &'static [&'static str] {
         MODEL_TYPES.iter().find(|(name, ..)| *name == text).map_or(&[], |(_, _, classes)| classes)
@@ -146,30 +140,6 @@ impl ModelConfig {
     /// Rows of q, and of k (as many as of v).
     pub fn qkv_rows(&self) -> (usize, usize) {
         (self.heads * self.head_dim, self.kv_heads * self.head_dim)
-    }
-
-    /// Whether the model turns texts into vectors or scores, and continues none.
-    pub fn encodes(&self) -> bool {
-        self.encoder.is_some()
-    }
-
-    /// Number of types of tokens; 0 for a model without types.
-    pub fn token_types(&self) -> usize {
-        self.encoder.as_ref().map_or(0, |encoder| encoder.token_types)
-    }
-
-    /// The head that turns the vectors of an encoder's tokens into scores, if it has one.
-    pub fn scoring(&self) -> Option<&Head> {
-        self.encoder.as_ref()?.head.as_ref()
-    }
-
-    /// Numbers of an encoder's output for a text of so many tokens.
-    pub fn width(&self, task: EncodeTask, tokens: usize) -> usize {
-        match task {
-            EncodeTask::Embed { pooling: Pooling::Each, .. } => self.hidden_size * tokens,
-            EncodeTask::Embed { .. } => self.hidden_size,
-            EncodeTask::Score => self.scoring().map_or(0, |head| head.numbers(tokens)),
-        }
     }
 
     /// The same body as a token-by-token decoder, with which a masked-diffusion model is compared.

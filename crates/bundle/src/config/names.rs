@@ -59,30 +59,30 @@ pub struct LayerNames {
 }
 
 /// The names of an architecture.
-struct Parts {
+pub(super) struct Parts {
     /// Prefix of the names below where the model has a head.
-    body: &'static str,
-    embedding: &'static str,
-    positions: &'static str,
-    embedding_norm: &'static str,
-    final_norm: &'static str,
+    pub(super) body: &'static str,
+    pub(super) embedding: &'static str,
+    pub(super) positions: &'static str,
+    pub(super) embedding_norm: &'static str,
+    pub(super) final_norm: &'static str,
     /// Before the number of a layer, and behind it its parts.
-    layers: &'static str,
-    qkv: &'static [&'static str],
-    output: &'static str,
-    gate_up: &'static [&'static str],
-    down: &'static str,
+    pub(super) layers: &'static str,
+    pub(super) qkv: &'static [&'static str],
+    pub(super) output: &'static str,
+    pub(super) gate_up: &'static [&'static str],
+    pub(super) down: &'static str,
     /// The norms before attention and before the MLP.
-    before: [&'static str; 2],
+    pub(super) before: [&'static str; 2],
     /// The norms after them.
-    behind: [&'static str; 2],
+    pub(super) behind: [&'static str; 2],
     /// The layers of a head that scores texts.
-    head: [&'static str; 2],
+    pub(super) head: [&'static str; 2],
     /// The one that scores tokens.
-    of_tokens: &'static str,
+    pub(super) of_tokens: &'static str,
 }
 
-const LLAMA: Parts = Parts {
+pub(super) const LLAMA: Parts = Parts {
     body: "",
     embedding: "model.embed_tokens",
     positions: "",
@@ -117,95 +117,24 @@ const GPT2: Parts = Parts {
     ..LLAMA
 };
 
-const BERT: Parts = Parts {
-    body: "bert.",
-    embedding: "embeddings.word_embeddings",
-    positions: "embeddings.position_embeddings",
-    embedding_norm: "embeddings.LayerNorm",
-    final_norm: "final_norm",
-    layers: "encoder.layer",
-    qkv: &["attention.self.query", "attention.self.key", "attention.self.value"],
-    output: "attention.output.dense",
-    gate_up: &["intermediate.dense"],
-    down: "output.dense",
-    before: ["", ""],
-    behind: ["attention.output.LayerNorm", "output.LayerNorm"],
-    head: ["bert.pooler.dense", "classifier"],
-    of_tokens: "classifier",
-};
-
-const ROBERTA: Parts = Parts { body: "roberta.", head: ["classifier.dense", "classifier.out_proj"], ..BERT };
-
-const DISTILBERT: Parts = Parts {
-    body: "distilbert.",
-    layers: "transformer.layer",
-    qkv: &["attention.q_lin", "attention.k_lin", "attention.v_lin"],
-    output: "attention.out_lin",
-    gate_up: &["ffn.lin1"],
-    down: "ffn.lin2",
-    behind: ["sa_layer_norm", "output_layer_norm"],
-    head: ["pre_classifier", "classifier"],
-    ..BERT
-};
-
-const MPNET: Parts = Parts {
-    body: "mpnet.",
-    qkv: &["attention.attn.q", "attention.attn.k", "attention.attn.v"],
-    output: "attention.attn.o",
-    behind: ["attention.LayerNorm", "output.LayerNorm"],
-    ..ROBERTA
-};
-
-const MODERNBERT: Parts = Parts {
-    body: "model.",
-    embedding: "embeddings.tok_embeddings",
-    embedding_norm: "embeddings.norm",
-    layers: "layers",
-    qkv: &["attn.Wqkv"],
-    output: "attn.Wo",
-    gate_up: &["mlp.Wi"],
-    down: "mlp.Wo",
-    before: ["attn_norm", "mlp_norm"],
-    head: ["head.dense", "classifier"],
-    ..BERT
-};
-
-const NOMICBERT: Parts = Parts {
-    body: "nomic_bert.",
-    layers: "layers",
-    qkv: LLAMA.qkv,
-    output: LLAMA.output,
-    gate_up: LLAMA.gate_up,
-    down: LLAMA.down,
-    behind: ["post_attention_layernorm", "post_mlp_layernorm"],
-    head: ["nomic_bert.pooler.dense", "classifier"],
-    ..BERT
-};
-
 impl ModelConfig {
-    fn parts(&self) -> &'static Parts {
+    pub(super) fn parts(&self) -> &'static Parts {
         match self.architecture {
             Architecture::Gemma2 | Architecture::Gemma3 => &GEMMA,
             Architecture::Phi3 => &PHI3,
             Architecture::Gpt2 => &GPT2,
-            Architecture::Bert => &BERT,
-            Architecture::Roberta => &ROBERTA,
-            Architecture::DistilBert => &DISTILBERT,
-            Architecture::Mpnet => &MPNET,
-            Architecture::ModernBert => &MODERNBERT,
-            Architecture::NomicBert => &NOMICBERT,
-            _ => &LLAMA,
+            architecture => architecture.encoder_parts().unwrap_or(&LLAMA),
         }
     }
 
     /// A part of the body.
-    fn at(&self, part: &str) -> String {
+    pub(super) fn at(&self, part: &str) -> String {
         let prefix = if self.scoring().is_some() { self.parts().body } else { "" };
         format!("{prefix}{part}")
     }
 
     /// The tensors of a norm with names that begin with `prefix`.
-    fn norm(&self, prefix: &str) -> NormNames {
+    pub(super) fn norm(&self, prefix: &str) -> NormNames {
         NormNames {
             weight: format!("{prefix}.weight"),
             bias: (!self.rms_norm && !self.form.norm_without_bias).then(|| format!("{prefix}.bias")),
@@ -221,25 +150,7 @@ impl ModelConfig {
         (self.position == Position::Learned).then(name)
     }
 
-    /// The table of token types, if the encoder has one.
-    pub fn token_type_embedding(&self) -> Option<String> {
-        (self.token_types() > 0).then(|| self.at("embeddings.token_type_embeddings.weight"))
-    }
-
-    /// The norm of the embeddings, if the encoder has one.
-    pub fn embedding_norm(&self) -> Option<NormNames> {
-        let encoder = self.encoder.as_ref().filter(|encoder| encoder.embedding_norm);
-        encoder.map(|_| self.norm(&self.at(self.parts().embedding_norm)))
-    }
-
-    /// The table of biases added to scores by the distance of two tokens, `[buckets, heads]`, if the encoder
-    /// has one.
-    pub fn relative_bias(&self) -> Option<String> {
-        let relative = self.encoder.as_ref().and_then(|encoder| encoder.relative);
-        relative.map(|_| self.at("encoder.relative_attention_bias.weight"))
-    }
-
-    /// The norm after the last layer, of a decoder and of an encoder that has one.
+    /// The norm after the last layer, if there is one ([`Self::has_final_norm`]).
     pub fn final_norm(&self) -> NormNames {
         self.norm(&self.at(self.parts().final_norm))
     }
@@ -269,7 +180,7 @@ impl ModelConfig {
             |names: [&str; 2], is_there: bool| names.map(|part| is_there.then(|| self.norm(&at(part))));
         let [attention_norm, mlp_norm] = norms(parts.before, has_before);
         let [post_attention_norm, post_mlp_norm] = norms(parts.behind, placement != NormPlacement::Before);
-        // With norms before blocks, the norm of an encoder's embeddings is the first layer's.
+        // With norms before blocks, a norm of the embeddings is the first layer's.
         let has_first = index > 0 || self.embedding_norm().is_none();
         LayerNames {
             attention_norm: attention_norm.filter(|_| has_first),
@@ -315,15 +226,13 @@ impl ModelConfig {
         };
         add(&self.embedding(), &[self.vocab_size, hidden]);
         if let Some(name) = self.position_embedding() {
-            let before = self.encoder.as_ref().map_or(0, |encoder| encoder.first_position);
-            add(&name, &[before + self.max_positions, hidden]);
+            add(&name, &[self.position_rows(), hidden]);
         }
-        if let (Some(name), Some(encoder)) = (self.token_type_embedding(), &self.encoder) {
-            add(&name, &[encoder.token_types, hidden]);
+        if let Some(name) = self.token_type_embedding() {
+            add(&name, &[self.token_types(), hidden]);
         }
         norm(&mut add, self.embedding_norm().as_ref());
-        let relative = self.encoder.as_ref().and_then(|encoder| encoder.relative);
-        if let (Some(name), Some(relative)) = (self.relative_bias(), relative) {
+        if let (Some(name), Some(relative)) = (self.relative_bias(), self.relative_positions()) {
             add(&name, &[relative.buckets, self.heads]);
         }
         for index in 0..self.layers {
@@ -348,7 +257,7 @@ impl ModelConfig {
             linear(&mut add, &layer.down, &[hidden], self.intermediate_size);
             norm(&mut add, layer.post_mlp_norm.as_ref());
         }
-        if self.encoder.as_ref().is_none_or(|encoder| encoder.final_norm) {
+        if self.has_final_norm() {
             norm(&mut add, Some(&self.final_norm()));
         }
         let labels = self.scoring().map(|head| head.labels);

@@ -7,9 +7,8 @@ use protocol::untrusted;
 use serde_json::Value;
 
 use super::fields::{Fields, Read};
-use super::form::Encoder;
 use super::model::{self, Architecture, Graph, ModelConfig};
-use super::{Position, Rotary, activation, encoder, even_share, form, refused, rope};
+use super::{Class, Position, Rotary, activation, even_share, form, refused, rope};
 use crate::quantised::{INT4_GROUP, NF4_BLOCK, scale_name, scale_shape};
 use crate::{BundleError, config};
 use crate::{Element, Precision};
@@ -83,17 +82,7 @@ impl ModelConfig {
         if !self.head_dim.is_multiple_of(2) && self.position != Position::Learned {
             return refused(format!("head dimension {} is odd and cannot be rotated", self.head_dim));
         }
-        let Some(&Encoder { token_types, pad_token, .. }) = self.encoder.as_ref() else { return Ok(()) };
-        if token_types >= 1 << 16 {
-            return refused(format!("type_vocab_size is {token_types}, which no model has"));
-        }
-        if pad_token as usize >= self.vocab_size {
-            let vocabulary = self.vocab_size;
-            return refused(format!(
-                "pad_token_id {pad_token} is outside the vocabulary of {vocabulary} tokens"
-            ));
-        }
-        Ok(())
+        self.check_encoder()
     }
 }
 
@@ -103,11 +92,11 @@ fn resolved(fields: Fields<'_>) -> Result<ModelConfig, BundleError> {
         return onnx(&fields);
     }
     let architecture = Architecture::from_model_type(model_type)?;
-    let class = encoder::class(architecture, model_type, &fields)?;
-    if architecture == Architecture::Gpt2 || architecture.is_encoder() {
+    let class = Class::read(architecture, model_type, &fields)?;
+    if architecture == Architecture::Gpt2 || architecture.only_encodes() {
         let config = match architecture {
             Architecture::Gpt2 => gpt2(&fields)?,
-            _ => encoder::read(architecture, class, &fields)?,
+            _ => ModelConfig::read_encoder(architecture, class, &fields)?,
         };
         return config.check().map(|()| config);
     }
@@ -125,10 +114,7 @@ fn resolved(fields: Fields<'_>) -> Result<ModelConfig, BundleError> {
     config.position = Position::Rotary(rotations.main);
     config.form.rotated = rotations.rotated;
     config.form.sliding_rotary = rotations.sliding.filter(|_| config.form.window.is_some());
-    config.encoder = encoder::of_decoder(&config, class, &fields)?;
-    // An encoder has no head over the vocabulary.
-    config.tied_embeddings |= config.encodes();
-    Ok(config)
+    config.encoding(class, &fields)
 }
 
 /// The object that a multimodal model has for its text part.
@@ -326,7 +312,7 @@ impl ModelConfig {
     pub fn quantised(&self) -> BTreeSet<String> {
         let layers = (0..self.layers).map(|index| self.layer(index));
         let linear = layers.flat_map(|layer| [layer.qkv, layer.output, layer.gate_up, layer.down]);
-        let head = (self.encoder.is_none() && self.graph.is_none()).then(|| self.lm_head());
+        let head = (!self.encodes() && self.graph.is_none()).then(|| self.lm_head());
         linear.flat_map(|names| names.weights).chain(head).collect()
     }
 }

@@ -276,7 +276,7 @@ impl Writer<'_> {
     /// `[tokens, columns]` as `[texts, longest, columns]`, or as the blocks of a layer; a decoder has this
     /// layout already.
     pub(super) fn in_texts(&mut self, rows: String, layout: &str) -> String {
-        if self.config.encoder.is_none() {
+        if !self.config.encodes() {
             return rows;
         }
         let out = format!("{rows}.padded");
@@ -291,7 +291,7 @@ impl Writer<'_> {
 
     /// The way back, for the heads' output of layer `index`: `[tokens, heads · head_dim]`.
     pub(super) fn in_rows(&mut self, cells: String, index: usize) -> String {
-        if self.config.encoder.is_none() {
+        if !self.config.encodes() {
             return cells;
         }
         let (rows, out) = (format!("layer.{index}.attended.rows"), format!("layer.{index}.attended"));
@@ -452,7 +452,7 @@ impl Writer<'_> {
 
     /// The output of the operator of layer `index`.
     fn attended(&self, index: usize) -> String {
-        let layout = if self.config.encoder.is_some() { ".padded" } else { "" };
+        let layout = if self.config.encodes() { ".padded" } else { "" };
         format!("layer.{index}.attended{layout}")
     }
 
@@ -498,7 +498,7 @@ impl Writer<'_> {
         ];
         let op = (MICROSOFT, "MultiHeadAttention");
         let mut inputs = vec![parts.query.as_str(), &key, &value];
-        if config.encoder.is_some() {
+        if config.encodes() {
             let (mask, bias) = self.mask_and_bias(index);
             inputs.extend(["", mask]);
             inputs.extend(bias);
@@ -551,7 +551,7 @@ impl Writer<'_> {
     /// Positions by which queries and keys are rotated. An encoder passes only the first: scores depend on
     /// the distance of two tokens.
     fn rotary_positions(&mut self, index: usize) -> [&'static str; 2] {
-        if self.config.encoder.is_none() {
+        if !self.config.encodes() {
             return [POSITIONS; 2];
         }
         let start = "first.position";

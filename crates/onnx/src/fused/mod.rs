@@ -271,7 +271,7 @@ struct Writer<'a> {
     products: Products,
     weights: &'a Weights,
     graph: GraphBuilder,
-    /// Whether an encoder computes padding like tokens.
+    /// Whether padding is computed like tokens.
     padded: bool,
 }
 
@@ -364,7 +364,7 @@ impl Writer<'_> {
     /// `out` = `input` · Wᵀ, with W the tensors `weights` one above the other.
     fn product(&mut self, input: &str, weights: &[String], out: &str) -> Result<(), BundleError> {
         let mut name = weights.join("+");
-        // At a quantised precision, the heads of encoders are still in f32.
+        // At a quantised precision, heads that give scores are still in f32.
         let is_quantised = self.weights.is_quantised(&weights[0]);
         if is_quantised && self.products.by_codes() {
             let weight = (name.as_str(), &self.weights.quantised(weights)?);
