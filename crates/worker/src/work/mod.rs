@@ -8,7 +8,6 @@ mod encode;
 mod generate;
 mod graph;
 mod served;
-mod steps;
 
 use std::path::Path;
 
