@@ -25,17 +25,13 @@ struct Cli {
     #[arg(long, value_name = "FILE", default_value = "docs/evidence/calibration.md")]
     output: PathBuf,
     /// Results directories whose rounds are drawn from; COMMIT:DIR has the journal that DIR had at a commit
-    #[arg(long, value_name = "DIR", num_args = 1.., default_values = PUBLISHED)]
+    #[arg(long, value_name = "DIR", num_args = 1.., default_values = studies::PUBLISHED)]
     journals: Vec<String>,
     /// Record the comparisons in these results directories in place of those of the repository, and stop: another build
     /// plays them
     #[arg(long, value_name = "DIR", num_args = 1..)]
     record: Vec<PathBuf>,
 }
-
-/// The runs of the repository, and that of 24 November 2026, in which memory had two speeds.
-const PUBLISHED: [&str; 3] =
-    ["results/published", "results/published/encoders", "4d50ced3:results/published"];
 
 fn main() -> ExitCode {
     run(&Cli::parse()).unwrap_or_else(|error| {

@@ -128,6 +128,10 @@ fn asked(kept: &Kept) -> impl Iterator<Item = (usize, &Question)> {
     kept.questions.iter().enumerate().filter(|(_, question)| question.is_asked)
 }
 
+/// The runs of the repository, and that of 24 November 2026, in which memory had two speeds.
+pub const PUBLISHED: [&str; 3] =
+    ["results/published", "results/published/encoders", "4d50ced3:results/published"];
+
 fn equals(options: &Options, kept: &[Kept]) -> Table {
     let runs: Vec<String> = kept
         .iter()
