@@ -416,7 +416,7 @@ impl TokenAgreement {
     }
 }
 
-// How well a model predicts a text, and how well an encoder searches.
+// How well a model predicts a text, and how well it searches.
 
 /// The score of one engine on a text.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -452,7 +452,7 @@ impl QualityScore {
         }
     }
 
-    /// The score of an encoder.
+    /// The score of a model that encodes texts.
     pub fn retrieval(self) -> Option<RetrievalScore> {
         match self {
             QualityScore::Text(_) => None,

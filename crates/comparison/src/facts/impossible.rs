@@ -2,7 +2,7 @@
 //! zero, or larger than any machine has. The other readings of a worker that reports one cannot be trusted,
 //! whether it reports it now or in a journal.
 
-use protocol::{CacheUsage, Event, Loaded, Marks, Memory, Output, Probed, Sample, Task, Usage, Work};
+use protocol::{CacheUsage, Event, Loaded, Marks, Memory, Output, Probed, Sample, Task, Usage};
 use serde_json::Value;
 
 use crate::facts::evidence::Probe;
@@ -171,19 +171,7 @@ impl Asked {
             Some(load) if load.search.is_some() => SEARCHED,
             Some(load) => load.requests,
         };
-        let longest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0);
-        let (rows, tokens, marks) = match work {
-            Work::Generate(work) => {
-                let rows = longest(&mut work.cases.iter().map(|case| case.prompts.len()));
-                (rows, work.new_tokens, work.new_tokens)
-            }
-            Work::Denoise(work) => {
-                let rows = longest(&mut work.cases.iter().map(|case| case.prompts.len()));
-                (rows, work.new_tokens, work.how.steps)
-            }
-            Work::Encode(work) => (longest(&mut work.cases.iter().map(|case| case.texts.len())), 0, 1),
-            Work::Graph(work) => (0, 0, longest(&mut work.cases.iter().map(|case| case.sets))),
-        };
+        let (rows, tokens, marks) = work.sizes();
         Some(Asked { cases: work.cases(), marks: marks.max(1), rows: rows.max(calls), tokens, calls })
     }
 }
@@ -487,7 +475,7 @@ mod tests {
     #[test]
     fn lists_are_no_longer_than_the_job_asks_for() {
         let case = protocol::Case { prompts: vec![vec![1]], ..Default::default() };
-        let work = Work::Generate(protocol::GenerateWork {
+        let work = protocol::Work::Generate(protocol::GenerateWork {
             cases: vec![case],
             new_tokens: 2,
             decode: protocol::Decode::Forced,

@@ -6,6 +6,7 @@ use configs::Engine;
 use protocol::KvCache;
 
 use crate::plan::draft::Engines;
+use crate::plan::work::encode;
 use crate::plan::{
     Arm, Axis, CellPlan, Failure, KvPrecision, PromptSource, Request, Result, RoundsAsked, Setting,
     StudyPlan, StudyView, ThreadsAsked, axes, optimised,
@@ -25,9 +26,6 @@ const PADDING: &str = "padding";
 /// Attention by a dedicated kernel, and as plain products with a softmax.
 const ATTENTION: &str = "attention";
 
-/// The default encoder, and how many texts at once.
-const ENCODER: (&str, u32) = ("minilm", 32);
-
 /// Why `ab jit` has nothing to compare.
 const NO_JIT: &str =
     "there is neither a JIT nor graph optimisation to switch off, so both sides would be the same";
@@ -44,10 +42,7 @@ fn switch(what: &str) -> Option<Switch> {
         "kv-cache" => Switch {
             names: ["KV cache", "none"],
             varied: Some("R13"),
-            set: |arms, _| {
-                let [with, without] = arms.clone();
-                *arms = [with.keeping(KvCache::On), without.keeping(KvCache::Off)];
-            },
+            set: |arms, _| (arms[0].kv_cache, arms[1].kv_cache) = (Some(KvCache::On), Some(KvCache::Off)),
         },
         "jit" => Switch {
             names: ["JIT", "none"],
@@ -106,17 +101,7 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
     request.cold_load.get_or_insert(false);
     request.study.equal_warmup = true;
     if what == [PADDING] {
-        if request.models == [configs::DEFAULT_MODEL] {
-            request.models = vec![ENCODER.0.to_owned()];
-        }
-        if request.batch.is_empty() {
-            request.batch = vec![ENCODER.1];
-        }
-        if request.batch.contains(&1) {
-            return Err(Failure::usage(
-                "a single text has no padding: `ab padding` takes a --batch of 2 or more",
-            ));
-        }
+        encode::complete_padding(&mut request)?;
         return switched(PADDING, &switch(PADDING).ok_or_else(|| unknown(PADDING))?, request, engines);
     }
     if what == [NAME] {
@@ -131,11 +116,7 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
     let switch = has_switch.then(|| switch(name).ok_or_else(|| unknown(name))).transpose()?;
     let encodes = request.encodes(engines)?;
     if encodes && is_optimised {
-        return Err(Failure::usage(format!(
-            "{} encodes texts: `ab optimised` switches the KV cache among others, and is for models that continue \
-             texts; `ab half`, `ab jit` and `ab padding` take an encoder",
-            request.model()
-        )));
+        return Err(encode::no_optimised(&request));
     }
     if !encodes {
         complete(&mut request, is_optimised);
@@ -260,18 +241,11 @@ const LONG_LENGTHS: (u32, u32) = (16, 128);
 /// Rules that a mistake may break: it is measured for that.
 const BREAKABLE_RULES: [&str; 7] = ["R2", "R5", "R10", "R13", "R14", "R16", "R17"];
 
-/// The models that a mistake can be made with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Of {
-    Any,
-    Decoders,
-    Encoders,
-}
-
 /// A mistake: its name, and its cause.
 struct Mistake {
     name: &'static str,
-    of: Of,
+    /// Whether it is made with models that encode texts, or with those that continue them; `None`: with both.
+    encodes: Option<bool>,
     makes: Makes,
     /// Numbers of prompt tokens and new tokens.
     lengths: (u32, u32),
@@ -289,18 +263,18 @@ enum Makes {
 }
 
 const MISTAKES: [Mistake; 8] = [
-    Mistake { lengths: SHORT_LENGTHS, ..mistake("debug build", Of::Any, Makes::Column("@build:debug")) },
-    mistake("build for any processor", Of::Any, Makes::Column("@build:generic")),
-    mistake("default threads", Of::Any, Makes::Threads(ThreadsAsked::Default)),
-    mistake("twice as many threads", Of::Any, Makes::Threads(ThreadsAsked::Twice)),
-    mistake("padding to 512 tokens", Of::Encoders, Makes::Column("-padded-512")),
-    mistake("a new session per request", Of::Any, Makes::Anew),
-    Mistake { lengths: LONG_LENGTHS, ..mistake("a growing cache", Of::Decoders, Makes::Column("-growing")) },
-    mistake("weights converted every time", Of::Any, Makes::HalfColumn("-converting")),
+    Mistake { lengths: SHORT_LENGTHS, ..mistake("debug build", None, Makes::Column("@build:debug")) },
+    mistake("build for any processor", None, Makes::Column("@build:generic")),
+    mistake("default threads", None, Makes::Threads(ThreadsAsked::Default)),
+    mistake("twice as many threads", None, Makes::Threads(ThreadsAsked::Twice)),
+    mistake("padding to 512 tokens", Some(true), Makes::Column("-padded-512")),
+    mistake("a new session per request", None, Makes::Anew),
+    Mistake { lengths: LONG_LENGTHS, ..mistake("a growing cache", Some(false), Makes::Column("-growing")) },
+    mistake("weights converted every time", None, Makes::HalfColumn("-converting")),
 ];
 
-const fn mistake(name: &'static str, of: Of, makes: Makes) -> Mistake {
-    Mistake { name, of, makes, lengths: USUAL_LENGTHS }
+const fn mistake(name: &'static str, encodes: Option<bool>, makes: Makes) -> Mistake {
+    Mistake { name, encodes, makes, lengths: USUAL_LENGTHS }
 }
 
 /// A cell for each place on the axes, each framework and each mistake that can be made with its model.
@@ -329,12 +303,13 @@ pub(crate) fn mistakes_plan(
     let mut cells = Vec::new();
     for (settings, cell) in axes::cells(&request) {
         for engine in named {
-            for mistake in MISTAKES.iter().filter(|mistake| mistake.is_made(encodes)) {
+            for mistake in MISTAKES.iter().filter(|mistake| mistake.encodes.is_none_or(|of| of == encodes)) {
                 let (mut settings, mut cell) = (settings.clone(), cell.clone());
                 settings.insert(Axis::Framework, Setting::Name(engine.name.clone()));
                 settings.insert(Axis::Mistake, Setting::Name(mistake.name.to_owned()));
                 if !encodes {
-                    mistake.complete(&mut cell);
+                    // They belong to the mistake and are no axes.
+                    cell.usual_lengths(mistake.lengths);
                 }
                 mistake.make(engine, &mut cell, engines);
                 cells.push(CellPlan { settings, request: cell });
@@ -346,15 +321,6 @@ pub(crate) fn mistakes_plan(
 }
 
 impl Mistake {
-    fn is_made(&self, encodes: bool) -> bool {
-        self.of == Of::Any || (self.of == Of::Encoders) == encodes
-    }
-
-    /// Fills in lengths that were not asked for. They belong to the mistake and are no axes.
-    fn complete(&self, cell: &mut Request) {
-        cell.usual_lengths(self.lengths);
-    }
-
     /// Gives a cell its two sides, or the reason why it has none.
     fn make(&self, engine: &Engine, cell: &mut Request, engines: &dyn Engines) {
         let is_reference = engine.reference;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::draft::Engines;
 use crate::plan::plan::{CellPlan, StudyKind, StudyPlan, StudyRequest, StudyView};
 use crate::plan::sweep::{self, SweepKind};
+use crate::plan::work::denoise;
 use crate::plan::{CacheAsked, Contender, Failure, Request, Result, Switch, ab};
 
 /// A setting that may differ from cell to cell of a study.
@@ -184,7 +185,7 @@ pub fn check_single(request: &Request) -> Result<()> {
     varied(request).into_iter().find(|&axis| axis != Axis::Batch).map_or(Ok(()), |axis| Err(several(axis)))
 }
 
-/// Rejects several batch sizes, unless for an encoder: in its comparison, each is a request of its own.
+/// Rejects several batch sizes, unless each is a request of its own: in a comparison that `encodes` texts.
 pub fn check_batches(request: &Request, encodes: bool) -> Result<()> {
     if encodes || request.batch.len() < 2 { Ok(()) } else { Err(several(Axis::Batch)) }
 }
@@ -212,8 +213,8 @@ pub struct StudySettings {
     pub varied: Vec<String>,
     /// Whether warm-up has exactly as many iterations as the measurement.
     pub equal_warmup: bool,
-    /// Whether quality is judged too: perplexity of the bundled text and agreement with f32; for encoders,
-    /// the search results of the bundled queries.
+    /// Whether quality is judged too: perplexity of the bundled text and agreement with f32, or the search results
+    /// of the bundled queries.
     pub text: bool,
     /// The analysis of the suite that named the study: its conclusions and their limits.
     pub analysis: String,
@@ -270,16 +271,6 @@ impl ThreadsAsked {
 }
 
 impl Arm {
-    /// This side with keys and values kept, or computed again.
-    pub(crate) fn keeping(self, cache: KvCache) -> Arm {
-        Arm { kv_cache: Some(cache), ..self }
-    }
-
-    /// Whether this side keeps keys and values; without a setting of its own, `usual`.
-    pub(crate) fn keeps(&self, usual: KvCache) -> KvCache {
-        self.kv_cache.unwrap_or(usual)
-    }
-
     /// The engine of this side. If its worker is from another build, it is named by the side's label, because
     /// it is not this program's own engine.
     pub fn built(&self, engine: Engine) -> Engine {
@@ -321,7 +312,7 @@ impl StudyRequest {
         }
         let mut cells = self::cells(&request);
         if kind == SweepKind::Denoise {
-            cells = sweep::beside_token_by_token(cells);
+            cells = denoise::beside_token_by_token(cells);
         }
         let cells = cells.into_iter();
         Ok(StudyPlan {
@@ -354,7 +345,7 @@ pub(crate) fn contenders(
             Contender {
                 precision: arm.precision.unwrap_or(plain.precision),
                 jit: arm.jit.unwrap_or(plain.jit),
-                cache: CacheAsked { policy: arm.keeps(plain.cache.policy), ..plain.cache },
+                cache: CacheAsked { policy: arm.kv_cache.unwrap_or(plain.cache.policy), ..plain.cache },
                 threads: arm.threads.map_or(plain.threads, |asked| asked.of_budget(plain.threads)),
                 anew: arm.anew,
                 engine: arm.built(plain.engine),

@@ -385,9 +385,8 @@ fn answer(
     }
     let text = text.as_ref().expect("it was just opened");
     match question {
-        Question::Encode { text: asked } => text.encode(asked).map(Answer::Tokens),
-        Question::EncodeWhole { text: asked, pair } => {
-            text.encode_whole(asked, pair.as_deref()).map(Answer::Whole)
+        Question::Ids { text: asked, pair, special } => {
+            text.ids(asked, pair.as_deref(), *special).map(Answer::Ids)
         }
         Question::Decode { tokens } => text.decode(tokens).map(Answer::Text),
         Question::Time { texts } => text.time(texts, now).map(Answer::Time),
@@ -402,10 +401,8 @@ fn answer(
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Question {
-    /// The ids of a text, without special tokens.
-    Encode { text: String },
-    /// The ids and types of a text, or of a pair of texts, with the model's special tokens around it.
-    EncodeWhole { text: String, pair: Option<String> },
+    /// The ids and types of a text, or of a pair of texts; `special`: with the model's special tokens around it.
+    Ids { text: String, pair: Option<String>, special: bool },
     /// The text of ids.
     Decode { tokens: Vec<u32> },
     /// The time to compute the ids of all these texts, in nanoseconds.
@@ -432,8 +429,7 @@ pub struct Whole {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    Tokens(Vec<u32>),
-    Whole(Whole),
+    Ids(Whole),
     Text(Option<String>),
     Time(Option<u64>),
     /// Why there is none: a mistake in the input.
@@ -468,16 +464,9 @@ impl Asked {
         }
     }
 
-    pub(crate) fn tokens(&self, question: &Question) -> Result<Vec<u32>> {
+    pub(crate) fn ids(&self, question: &Question) -> Result<Whole> {
         match self.answer(question)? {
-            Answer::Tokens(tokens) => Ok(tokens),
-            _ => Err(Failure::failed("a text in the place of tokens")),
-        }
-    }
-
-    pub(crate) fn whole(&self, question: &Question) -> Result<Whole> {
-        match self.answer(question)? {
-            Answer::Whole(whole) => Ok(whole),
+            Answer::Ids(ids) => Ok(ids),
             _ => Err(Failure::failed("something else in the place of tokens and their types")),
         }
     }

@@ -9,11 +9,11 @@ use configs::{Engine, Suite};
 use protocol::Warmup;
 
 use crate::plan::axes::{self, contenders};
-use crate::plan::chat::{self, Written};
+use crate::plan::chat;
 use crate::plan::plan::{self, threads};
 use crate::plan::work::{self, Lengths};
 use crate::plan::{
-    Contender, Plan, Prompt, PromptSource, QualityData, Request, Rounds, RoundsAsked, Work, prompts, workers,
+    Contender, Plan, Prompt, PromptSource, Request, Rounds, RoundsAsked, Work, prompts, workers,
 };
 
 const DEFAULT_ITERATIONS: u32 = 2;
@@ -29,17 +29,22 @@ const SETTLED_WITHIN: f64 = 0.1;
 /// The part of a comparison that is known without its model.
 #[derive(Debug, Clone)]
 pub struct Draft {
-    request: Request,
-    suite: Suite,
+    /// The request that was checked.
+    pub request: Request,
+    /// It gives prompts and settings.
+    pub suite: Suite,
     /// Name of the suite, if it is one of `configs/suites`.
-    suite_name: Option<String>,
-    contenders: Vec<Contender>,
-    threads: usize,
-    rounds: Rounds,
+    pub suite_name: Option<String>,
+    /// The columns of the comparison.
+    pub contenders: Vec<Contender>,
+    /// The thread budget.
+    pub threads: usize,
+    pub rounds: Rounds,
     iterations: u32,
     /// Whether no number of iterations was asked for.
     iterations_are_open: bool,
-    lengths: Lengths,
+    /// The lengths of prompts, and of their continuations.
+    pub lengths: Lengths,
 }
 
 /// Rejects a request that is not a single comparison, whatever engines and models exist.
@@ -68,11 +73,11 @@ pub struct Given<'a> {
     /// The model's name, from its manifest.
     pub name: &'a str,
     pub config: &'a ModelConfig,
-    /// The prompts, or the texts for an encoder.
+    /// The prompts, or the texts to encode.
     pub prompts: Vec<Prompt>,
     /// A sentence about why the model has no tokenizer, if it has none.
     pub no_tokenizer: Option<String>,
-    /// How an encoder's vectors are pooled, if its files say so.
+    /// How vectors of tokens are pooled, if the model's files say so.
     pub pooled: Option<Pooled>,
     /// Arrays from files for an ONNX file's inputs, by input.
     pub arrays: BTreeMap<String, work::graph::Given>,
@@ -121,7 +126,7 @@ impl Draft {
         let iterations = request.iterations.unwrap_or(usual);
         let iterations_are_open = request.iterations.or(suite.iterations).is_none();
         let lengths = Lengths::new(request, &suite);
-        if rounds.max() == 0 || iterations == 0 || lengths.adds_none() {
+        if rounds.max() == 0 || iterations == 0 || lengths.new_tokens == 0 {
             let who = suite_name.map_or_else(|| "the request".to_owned(), |name| format!("suite {name:?}"));
             return Err(Failure::usage(format!("{who} asks for 0 rounds, iterations or new tokens")));
         }
@@ -144,46 +149,15 @@ impl Draft {
         Draft { request, ..self.clone() }
     }
 
-    pub fn request(&self) -> &Request {
-        &self.request
-    }
-
-    /// The suite that gives prompts and settings.
-    pub fn suite(&self) -> &Suite {
-        &self.suite
-    }
-
-    pub fn threads(&self) -> usize {
-        self.threads
-    }
-
     /// The precisions that the engines will hold, by contender.
     pub fn precisions(&self) -> Vec<Precision> {
         self.contenders.iter().map(|contender| contender.precision).collect()
-    }
-
-    pub fn contenders(&self) -> &[Contender] {
-        &self.contenders
-    }
-
-    pub fn rounds(&self) -> Rounds {
-        self.rounds
     }
 
     /// Measured iterations in each process, unless their number is left open.
     pub fn iterations(&self) -> Option<u32> {
         let is_open = self.iterations_are_open && matches!(self.rounds, Rounds::Auto { .. });
         (!is_open).then_some(self.iterations)
-    }
-
-    /// The lengths of prompts, and of their continuations.
-    pub fn lengths(&self) -> &Lengths {
-        &self.lengths
-    }
-
-    /// Name of the suite, if it is one of `configs/suites`.
-    pub fn suite_name(&self) -> Option<&str> {
-        self.suite_name.as_deref()
     }
 
     pub fn engines(&self) -> Vec<Engine> {
@@ -198,11 +172,6 @@ impl Draft {
             (true, lengths) => lengths,
         };
         self.request.batch.iter().max().map_or(mixed, |&batch| batch as usize)
-    }
-
-    /// Lengths in tokens; the prompt is a separate prompt at each of them.
-    pub fn prompt_lengths(&self) -> &[u32] {
-        &self.request.prompt_lengths
     }
 
     /// Length of a sequence in tokens, as far as it is known before the model's tokenizer counts the prompts.
@@ -231,35 +200,21 @@ impl Draft {
         }
     }
 
-    /// The texts of each case, if tokenising is timed.
-    fn tokenised(&self, work: &Work, texts: &[Prompt]) -> Result<Option<Vec<Vec<Written>>>> {
-        match work {
-            Work::Encode(work) if self.request.encode.include_tokenizer => {
-                work.written(&self.request, texts).map(Some)
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// Expected peak memory of each worker, in bytes. Nothing is known for a GPU.
-    fn expected_memory(&self, config: &ModelConfig, sequences: (usize, usize)) -> BTreeMap<String, u64> {
-        if self.request.is_on_gpu() {
-            return BTreeMap::new();
-        }
-        workers::expected(config, &self.contenders, sequences)
-    }
-
     /// Checks the prompts against the model, and resolves the rest of the plan.
     pub fn plan(self, given: Given<'_>) -> Result<Plan> {
         let seed = self.request.seed.unwrap_or(given.drawn_seed);
         let prompts = (given.prompts.clone(), &self.lengths, given.pooled.clone());
         let work = work::resolve(&self.request, given.config, prompts, &given.arrays, seed)?;
-        let tokenised = self.tokenised(&work, &given.prompts)?;
+        let tokenised = work.tokenised(&self.request, &given.prompts)?;
         let (sequences, available) = ((work.batch(), work.capacity()), given.available_memory);
         self.check_fits(&given, &work)?;
         let (schedule, groups, schedule_reason) =
             plan::choose(&self.request, &self.contenders, given.config, sequences, available)?;
-        let expected_memory = self.expected_memory(given.config, sequences);
+        // Nothing is known for a GPU.
+        let expected_memory = match self.request.is_on_gpu() {
+            true => BTreeMap::new(),
+            false => workers::expected(given.config, &self.contenders, sequences),
+        };
         let chooses_blocks =
             schedule.has_turns() && self.iterations_are_open && matches!(self.rounds, Rounds::Auto { .. });
         let special_tokens = given.prompts.iter().map(|prompt| prompt.special.iter().sum()).max();
@@ -337,6 +292,39 @@ fn warmup(request: &Request, measured: u32) -> Warmup {
         settled_within: SETTLED_WITHIN,
         from_cold: fixed.is_none(),
     }
+}
+
+// The bundled text or texts by which a study judges an engine's output, or the cost of a precision.
+
+/// Data that is computed once, apart from the timed requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QualityData {
+    /// A text, each token of which is predicted from those before it.
+    Text(Prose),
+    /// Texts that become vectors, or scores.
+    Retrieval(Retrieval),
+}
+
+/// Token ids of a text, without special ones.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Prose {
+    pub tokens: Vec<u32>,
+    /// The special tokens that every part of the text begins with.
+    pub before: Vec<u32>,
+}
+
+/// Texts that queries are to find.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Retrieval {
+    /// Token ids. For vectors: the queries, then the documents. For scores of texts: each query with every
+    /// document, query by query.
+    pub texts: Vec<Vec<u32>>,
+    /// The type of each token; all 0 if empty.
+    pub types: Vec<Vec<u32>>,
+    /// Number of queries; 0 if nothing is searched, because a text has several scores.
+    pub queries: usize,
+    /// Whether each text is a query with a document.
+    pub pairs: bool,
 }
 
 // Limits of requests that do not depend on the model.
@@ -434,27 +422,6 @@ pub trait Engines {
 
     /// Whether the model of this name encodes texts, rather than continuing them.
     fn encodes(&self, model: &str) -> Result<bool>;
-}
-
-impl Request {
-    /// Whether its models encode texts, rather than continuing them. A study has one kind.
-    pub(crate) fn encodes(&self, engines: &dyn Engines) -> Result<bool> {
-        let mut first = None;
-        for model in &self.models {
-            let encodes = engines.encodes(model)?;
-            match first {
-                None => first = Some((model, encodes)),
-                Some((other, kind)) if kind != encodes => {
-                    let (encoder, decoder) = if kind { (other, model) } else { (model, other) };
-                    return Err(Failure::usage(format!(
-                        "{encoder} encodes texts and {decoder} continues them: a study takes models of one kind"
-                    )));
-                }
-                Some(_) => {}
-            }
-        }
-        Ok(first.is_some_and(|(_, encodes)| encodes))
-    }
 }
 
 // The ways in which the program can fail. Each kind has an exit code (`docs/reference/cli.md`).

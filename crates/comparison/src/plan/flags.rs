@@ -8,14 +8,10 @@ use protocol::{Algorithm, KvCache};
 
 use crate::plan::{KernelCache, RoundsAsked, SliceAsked};
 
-// Headings of flags, each a topic of the help.
+// Headings of flags that are of no kind of work, each a topic of the help.
 
 pub const COMPARE: &str = "What to compare";
 pub const WORK: &str = "What work";
-pub const ENCODERS: &str = "Encoders";
-pub const DIFFUSION: &str = "Masked diffusion";
-pub const ONNX: &str = "ONNX files";
-pub const SERVING: &str = "Several callers";
 pub const EVIDENCE: &str = "How much evidence";
 pub const EXPERT: &str = "Expert";
 

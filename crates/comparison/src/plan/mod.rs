@@ -5,8 +5,6 @@
 //! complete: contenders, prompts as token ids, rounds. Making either reads no file, no clock and no machine.
 
 pub mod ab;
-mod options;
-
 pub mod axes;
 
 pub mod chat;
@@ -19,6 +17,7 @@ mod plan;
 pub mod prompts;
 
 mod request;
+pub mod serving;
 
 pub mod sweep;
 #[cfg(test)]
@@ -31,19 +30,18 @@ pub use axes::{Arm, StudySettings, ThreadsAsked};
 pub use axes::{Axis, Setting, Settings};
 pub use configs::KernelCache;
 pub use draft::Engines;
-pub use draft::{Draft, Given, check};
-pub use draft::{Failure, Result};
+pub use draft::{Draft, Failure, Given, Prose, QualityData, Result, Retrieval, check};
 pub use optimised::Switch;
-pub use options::ServingAsked;
-pub use options::{Dims, GraphAsked, InputAsked, NamedInput};
-pub use options::{EncodeAsked, LengthsAsked, TaskAsked, VectorsAsked};
-pub use options::{Prose, QualityData, Retrieval};
 pub use plan::{CellPlan, StudyKind, StudyPlan, StudyRequest, StudyView};
 pub use prompts::Prompt;
 pub use request::{
-    CacheAsked, DecodeAsked, DenoiseAsked, HugePages, KvPrecision, PromptSource, Request, RoundsAsked,
-    SamplingAsked, ScheduleAsked, SliceAsked,
+    CacheAsked, DecodeAsked, HugePages, KvPrecision, PromptSource, Request, RoundsAsked, SamplingAsked,
+    ScheduleAsked, SliceAsked,
 };
+pub use serving::ServingAsked;
+pub use work::denoise::DenoiseAsked;
+pub use work::encode::{EncodeAsked, LengthsAsked, TaskAsked, VectorsAsked};
+pub use work::graph::{Dims, GraphAsked, InputAsked, NamedInput};
 pub use work::{Prompted, Work, WorkKind};
 
 pub use self::plan::{Contender, Plan, Rounds, Schedule};

@@ -8,7 +8,7 @@ use bundle::Precision;
 use configs::Engine;
 use protocol::KvCache;
 use serde::{Deserialize, Serialize};
-use strum::VariantArray;
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::plan::draft::Engines;
 use crate::plan::{Arm, Axis, CellPlan, Failure, Request, Result, Setting, StudyPlan, StudyView, axes};
@@ -231,8 +231,9 @@ fn listed(switches: &[Switch]) -> String {
 }
 
 /// A switch of `ab optimised`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Switch {
     /// The KV cache.
     Cache,
@@ -252,12 +253,7 @@ impl Switch {
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Switch::Cache => "cache",
-            Switch::Jit => "jit",
-            Switch::Precision => "precision",
-            Switch::Fused => "fused",
-        }
+        self.into()
     }
 
     /// Id of the fairness rule that it varies.

@@ -11,11 +11,12 @@ use configs::{Suite, SuitePrompt};
 use protocol::untrusted;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokenizers::{EncodeInput, Encoding, Tokenizer};
+use tokenizers::{EncodeInput, Tokenizer};
 
 use crate::plan::chat::Chat;
 pub use crate::plan::chat::Whole;
 use crate::plan::chat::{Asked, Question, Written};
+use crate::plan::work::encode;
 use crate::plan::{Failure, Result};
 
 /// Text that extends a prompt to a requested length by repetition. It is plain English in the public domain: the
@@ -127,25 +128,27 @@ impl Text {
 
     /// Ids of `text` without special tokens.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        match self {
-            Text::Tokens(tokenizer) => Ok(tokenised(tokenizer, text.into(), false)?.get_ids().to_vec()),
-            Text::Apart(process) => process.tokens(&Question::Encode { text: text.to_owned() }),
-            Text::Absent { why } => Err(Failure::usage(why)),
-        }
+        Ok(self.ids(text, None, false)?.tokens)
     }
 
     /// Ids of `text`, and of a second text after it, with the model's special tokens around them, as the
     /// model's own tokenizer gives them.
     pub fn encode_whole(&self, text: &str, pair: Option<&str>) -> Result<Whole> {
+        self.ids(text, pair, true)
+    }
+
+    pub(crate) fn ids(&self, text: &str, pair: Option<&str>, special: bool) -> Result<Whole> {
         match self {
             Text::Tokens(tokenizer) => {
-                let encoding = tokenised(tokenizer, input(text, pair), true)?;
+                let encoding = survived(|| tokenizer.encode(input(text, pair), special))
+                    .map_err(|why| Failure::usage(format!("cannot tokenise: {why}")))?;
                 let types = encoding.get_type_ids();
                 let types = if types.iter().all(|&kind| kind == 0) { Vec::new() } else { types.to_vec() };
                 Ok(Whole { tokens: encoding.get_ids().to_vec(), types })
             }
             Text::Apart(process) => {
-                process.whole(&Question::EncodeWhole { text: text.to_owned(), pair: pair.map(str::to_owned) })
+                let (text, pair) = (text.to_owned(), pair.map(str::to_owned));
+                process.ids(&Question::Ids { text, pair, special })
             }
             Text::Absent { why } => Err(Failure::usage(why)),
         }
@@ -219,11 +222,6 @@ fn input<'a>(text: &'a str, pair: Option<&'a str>) -> EncodeInput<'a> {
     }
 }
 
-fn tokenised(tokenizer: &Tokenizer, input: EncodeInput<'_>, whole: bool) -> Result<Encoding> {
-    survived(|| tokenizer.encode(input, whole))
-        .map_err(|why| Failure::usage(format!("cannot tokenise: {why}")))
-}
-
 pub fn from_texts(texts: &[String]) -> Suite {
     let prompt = |text: &String| SuitePrompt { text: Some(text.clone()), ..SuitePrompt::default() };
     Suite { prompts: texts.iter().map(prompt).collect(), ..Suite::default() }
@@ -268,8 +266,8 @@ pub fn resolve(
     chat: Option<&Chat>,
 ) -> Result<Vec<Prompt>> {
     let mut resolved = Vec::new();
-    // An encoder's input gets its length when batches are made of it: its ends stay.
-    let length = length.filter(|_| config.encoder.is_none());
+    // A text to encode gets its length when batches are made of it: its ends stay.
+    let length = length.filter(|_| !config.encodes());
     let filler = if length.is_some() { text.filler(config.vocab_size)? } else { Vec::new() };
     let reads = !matches!(text, Text::Absent { .. }) && chat.is_none();
     let is_read = reads && prompts.iter().any(|prompt| prompt.text.is_some());
@@ -280,11 +278,7 @@ pub fn resolve(
             (Some(chat), Some(text_of_prompt)) => Some(chat.render(text_of_prompt)?),
             _ => None,
         };
-        if prompt.pair.is_some() && (config.encoder.is_none() || prompt.text.is_none()) {
-            return Err(Failure::usage(format!(
-                "{name} is a pair of texts: pairs are for encoders, and both have a text"
-            )));
-        }
+        encode::check_pair(prompt, &name, config)?;
         let plain = |tokens| Whole { tokens, types: Vec::new() };
         let mut special = [0, 0];
         let Whole { mut tokens, mut types } = match (&rendered, &prompt.text, &prompt.tokens) {
@@ -306,7 +300,7 @@ pub fn resolve(
             }
             _ => return Err(Failure::usage(format!("{name} needs either a text or tokens"))),
         };
-        if config.encoder.is_none() {
+        if !config.encodes() {
             types.clear();
         }
         if tokens.is_empty() && length.is_none() {

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use bundle::Precision;
 use clap::{ArgAction, Args, ValueEnum};
 use configs::KernelCache;
-use protocol::{Algorithm, KvCache, finite};
+use protocol::{KvCache, finite};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::axes::StudySettings;
-use crate::plan::options::{EncodeAsked, GraphAsked, ServingAsked};
-use crate::plan::{Failure, Result, flags};
+use crate::plan::sweep::usual;
+use crate::plan::{DenoiseAsked, EncodeAsked, Failure, GraphAsked, Result, ServingAsked, flags};
 
 /// The request for a comparison, or for several if a list has more than one value.
 ///
@@ -163,17 +163,17 @@ pub struct Request {
     #[command(flatten)]
     #[serde(skip_serializing_if = "DenoiseAsked::is_default")]
     pub denoise: DenoiseAsked,
-    /// Settings for an encoder other than the texts.
+    /// Settings for texts to encode.
     #[command(flatten)]
-    #[serde(skip_serializing_if = "crate::plan::options::EncodeAsked::is_default")]
+    #[serde(skip_serializing_if = "EncodeAsked::is_default")]
     pub encode: EncodeAsked,
     /// Settings for several callers.
     #[command(flatten)]
-    #[serde(skip_serializing_if = "crate::plan::options::ServingAsked::is_default")]
+    #[serde(skip_serializing_if = "ServingAsked::is_default")]
     pub serving: ServingAsked,
     /// Settings for an ONNX file.
     #[arg(skip)]
-    #[serde(skip_serializing_if = "crate::plan::options::GraphAsked::is_default")]
+    #[serde(skip_serializing_if = "GraphAsked::is_default")]
     pub graph: GraphAsked,
     /// Run a masked-diffusion model autoregressively, token by token, for comparison
     #[arg(long, help_heading = flags::EXPERT, hide_short_help = true)]
@@ -369,6 +369,22 @@ impl Request {
         if self.is_on_gpu() { Precision::F16 } else { Precision::Bf16 }
     }
 
+    /// Whether a context is computed before prompts.
+    pub(crate) fn has_context(&self) -> bool {
+        self.context.iter().any(|&tokens| tokens > 0)
+    }
+
+    /// Whether a contender is asked to compute keys and values again for every token.
+    pub(crate) fn has_cache_off(&self) -> bool {
+        let of_arms = self.study.arms.iter().filter_map(|arm| arm.kv_cache);
+        of_arms.chain([self.kv_cache]).any(|kv_cache| kv_cache == KvCache::Off)
+    }
+
+    /// Whether keeping keys and values is a setting of this request.
+    pub(crate) fn has_cache_switch(&self) -> bool {
+        self.kv_cache == KvCache::Off || self.study.arms.iter().any(|arm| arm.kv_cache.is_some())
+    }
+
     /// Whether the work is computed on a GPU.
     pub fn is_on_gpu(&self) -> bool {
         !protocol::gpus(&self.device).is_empty()
@@ -467,51 +483,6 @@ impl Request {
     }
 }
 
-// Settings of masked diffusion.
-
-/// Settings of denoising; `None` means the default. Temperature, top-p and top-k are those of sampling.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, Args)]
-#[serde(default, deny_unknown_fields)]
-pub struct DenoiseAsked {
-    /// Steps of denoising, each a pass over all positions [default: as many as new tokens]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = flags::number(), help_heading = flags::DIFFUSION,
-          hide_short_help = true)]
-    pub steps: Vec<u32>,
-    /// Which positions a step unmasks [default: entropy]
-    #[arg(long, value_parser = flags::algorithm(), help_heading = flags::DIFFUSION, hide_short_help = true)]
-    pub algorithm: Option<Algorithm>,
-    /// Draw the positions by softmax(confidence / T); 0 takes the surest [default: 0]
-    #[arg(long, value_name = "T", value_parser = flags::temperature, help_heading = flags::DIFFUSION,
-          hide_short_help = true)]
-    #[serde(deserialize_with = "finite::optional")]
-    pub alg_temp: Option<f32>,
-    /// Time at which the last step ends, from 0 up to less than 1; steps begin at 1 [default: 0.001]
-    #[arg(long, value_name = "T", value_parser = flags::eps, help_heading = flags::DIFFUSION, hide_short_help = true)]
-    #[serde(deserialize_with = "finite::optional")]
-    pub eps: Option<f32>,
-}
-
-impl DenoiseAsked {
-    /// Whether nothing is asked for.
-    pub fn is_default(&self) -> bool {
-        *self == DenoiseAsked::default()
-    }
-}
-
-impl Request {
-    /// Fills in numbers of steps, unless some were asked for.
-    pub(crate) fn usual_steps(&mut self, steps: &[u32]) {
-        if self.denoise.steps.is_empty() {
-            self.denoise.steps = steps.to_vec();
-        }
-    }
-
-    /// The same request for the model's body, token by token.
-    pub(crate) fn token_by_token(self) -> Request {
-        Request { denoise: DenoiseAsked::default(), autoregressive: true, ..self }
-    }
-}
-
 // Settings of continuation, token by token.
 
 /// The tokens that a decode step is fed.
@@ -559,14 +530,7 @@ impl Request {
         if self.prompt_tokens.is_empty() && self.context.is_empty() {
             self.prompt_tokens = vec![prompt];
         }
-        self.usual_tokens(tokens);
-    }
-
-    /// Fills in the number of new tokens, unless that was asked for.
-    pub(crate) fn usual_tokens(&mut self, tokens: u32) {
-        if self.new_tokens.is_empty() {
-            self.new_tokens = vec![tokens];
-        }
+        usual(&mut self.new_tokens, &[tokens]);
     }
 }
 

@@ -284,9 +284,9 @@ fn a_draft_refuses_what_cannot_be_one_comparison() {
 fn a_draft_resolves_threads_and_contenders() {
     let request = Request { threads: vec![3], ..Request::default() };
     let draft = draft(&request).unwrap();
-    assert_eq!((draft.threads(), draft.precisions()), (3, vec![Precision::F32; 2]));
+    assert_eq!((draft.threads, draft.precisions()), (3, vec![Precision::F32; 2]));
     assert_eq!(draft.engines(), [engine("a"), engine("b")]);
-    assert_eq!((draft.batch(), draft.lengths().context, draft.least_capacity()), (1, 0, 32));
+    assert_eq!((draft.batch(), draft.lengths.context, draft.least_capacity()), (1, 0, 32));
 }
 
 #[test]

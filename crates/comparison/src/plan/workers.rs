@@ -182,7 +182,7 @@ impl Demand {
         (batch, capacity): (usize, usize),
     ) -> Option<Demand> {
         // Encoding keeps no keys and values.
-        let layers = if config.encoder.is_some() { 0 } else { config.layers as u128 };
+        let layers = if config.encodes() { 0 } else { config.layers as u128 };
         let cached = 2 * layers * config.qkv_rows().1 as u128;
         let sequences = batch as u128 * capacity as u128;
         Some(Demand {

@@ -1,7 +1,8 @@
 //! The parts of the help other than flags: version, examples, exit codes, and the flags of a topic.
 
 use clap::CommandFactory;
-use comparison::plan::flags;
+use comparison::plan::work::{denoise, encode, graph};
+use comparison::plan::{flags, serving};
 
 use super::Cli;
 
@@ -17,33 +18,30 @@ pub(super) const VERSION: &str = concat!(
     ")"
 );
 
-macro_rules! examples {
-    () => {
-        "\
+const EXAMPLES: &str = "\
 Examples:
   photofinish                                candle, tch and ort on the default model: 3 minutes
   photofinish --quick --model ~/models/mine  a first look at a model of yours
   photofinish --frameworks candle,ort --time-budget 8
-"
-    };
-}
+";
 
-pub(super) const AFTER_HELP: &str = concat!(
-    examples!(),
-    "Other flags: photofinish help work|encoders|diffusion|onnx|serving|evidence|expert|output"
-);
-
-pub(super) const AFTER_LONG_HELP: &str = concat!(
-    examples!(),
-    "
+const EXIT_CODES: &str = "
 Exit codes:
   0    success: everything was measured, or is not supported by its framework
   1    a framework failed or was struck, or nothing could be measured
   2    bad usage
   3    the machine was too noisy for a verdict
   4    `check` found a regression
-  130  interrupted; what was measured is saved"
-);
+  130  interrupted; what was measured is saved";
+
+pub(super) fn after_help() -> String {
+    let topics: Vec<&str> = TOPICS[1..].iter().map(|(topic, _)| *topic).collect();
+    format!("{EXAMPLES}Other flags: photofinish help {}", topics.join("|"))
+}
+
+pub(super) fn after_long_help() -> String {
+    format!("{EXAMPLES}{EXIT_CODES}")
+}
 
 /// Heading of the flags that say where results go, and in what form.
 pub(super) const OUTPUT: &str = "Output";
@@ -52,10 +50,10 @@ pub(super) const OUTPUT: &str = "Output";
 const TOPICS: [(&str, &str); 9] = [
     ("compare", flags::COMPARE),
     ("work", flags::WORK),
-    ("encoders", flags::ENCODERS),
-    ("diffusion", flags::DIFFUSION),
-    ("onnx", flags::ONNX),
-    ("serving", flags::SERVING),
+    encode::TOPIC,
+    denoise::TOPIC,
+    graph::TOPIC,
+    serving::TOPIC,
     ("evidence", flags::EVIDENCE),
     ("expert", flags::EXPERT),
     ("output", OUTPUT),

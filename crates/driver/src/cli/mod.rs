@@ -18,8 +18,9 @@ pub(crate) use commands::{CheckArgs, GateArgs};
 pub(crate) use commands::{DoctorArgs, ListArgs, ListKind, OpenArgs, PrepareArgs, SetupArgs};
 use comparison::plan;
 use comparison::plan::sweep::SweepKind;
+use comparison::plan::work::encode;
 use comparison::plan::{StudyKind, StudyRequest};
-use help::{AFTER_HELP, AFTER_LONG_HELP, OUTPUT, VERSION};
+use help::{OUTPUT, VERSION, after_help, after_long_help};
 pub(crate) use render::Format;
 pub(crate) use request::ChatFlag;
 pub(crate) use request::RequestArgs;
@@ -38,7 +39,7 @@ pub(crate) use crate::measure::places::GivenPlaces as Places;
 /// Without a command, `compare` runs.
 #[derive(Debug, Parser)]
 #[command(name = "photofinish", version = VERSION, args_conflicts_with_subcommands = true)]
-#[command(after_help = AFTER_HELP, after_long_help = AFTER_LONG_HELP)]
+#[command(after_help = after_help(), after_long_help = after_long_help())]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -54,7 +55,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Measure frameworks side by side (the default command)
-    #[command(after_help = AFTER_HELP, after_long_help = AFTER_LONG_HELP)]
+    #[command(after_help = after_help(), after_long_help = after_long_help())]
     Compare(Box<CompareArgs>),
     /// Repeat a comparison while one or several settings change: a table of cells
     Sweep(Box<SweepArgs>),
@@ -210,11 +211,8 @@ pub(crate) struct SweepArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AbArgs {
-    /// kv-cache, jit, half, fused or attention: on against off, on every framework. padding: an encoder's batches
-    /// unpadded against padded to the longest text. optimised: all of the first four, and each alone, against none
-    /// of them. mistakes: what common mistakes cost, such as a debug build
-    /// (docs/how-to/mistakes.md). Or two names from configs/engines
-    #[arg(value_name = "kv-cache|jit|half|fused|attention|padding|optimised|mistakes | VARIANT VARIANT", num_args = 1..=2, required = true)]
+    #[arg(help = what_help(), num_args = 1..=2, required = true,
+          value_name = "kv-cache|jit|half|fused|attention|padding|optimised|mistakes | VARIANT VARIANT")]
     pub(crate) what: Vec<String>,
     /// For `ab optimised`: which of cache, jit, precision and fused [default: those that a framework has]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_switch)]
@@ -223,6 +221,15 @@ pub(crate) struct AbArgs {
     pub(crate) cells: CellArgs,
     #[command(flatten)]
     pub(crate) compare: CompareArgs,
+}
+
+fn what_help() -> String {
+    format!(
+        "kv-cache, jit, half, fused or attention: on against off, on every framework. {}. optimised: all of the first \
+         four, and each alone, against none of them. mistakes: what common mistakes cost, such as a debug build \
+         (docs/how-to/mistakes.md). Or two names from configs/engines",
+        encode::PADDING_HELP
+    )
 }
 
 /// Which cells of a study are measured.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use bundle::Precision;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, ColorChoice, Command, FromArgMatches};
+use comparison::plan::work::{encode, graph};
 use comparison::plan::{
     Dims, Failure, NamedInput, PromptSource, Request, Result, SamplingAsked, StudySettings, flags,
 };
@@ -120,10 +121,8 @@ pub(crate) struct PromptFlags {
     /// Prompts and settings by name from configs/suites
     #[arg(long, value_name = "NAME", help_heading = flags::WORK, hide_short_help = true)]
     pub(crate) suite: Option<String>,
-    /// Sequences computed together [default: 1]; max searches the largest number that fits into memory; of encoders,
-    /// sizes of batches of texts [default: 1,32]
-    #[arg(long, value_name = "N|max", value_delimiter = ',', value_parser = parse_batch, help_heading = flags::WORK,
-          hide_short_help = true)]
+    #[arg(long, help = batch_help(), value_name = "N|max", value_delimiter = ',', value_parser = parse_batch,
+          help_heading = flags::WORK, hide_short_help = true)]
     batch: Vec<Batch>,
 }
 
@@ -132,6 +131,12 @@ pub(crate) struct PromptFlags {
 enum Batch {
     Number(u32),
     Max,
+}
+
+fn batch_help() -> String {
+    let number =
+        "Sequences computed together [default: 1]; max searches the largest number that fits into memory";
+    format!("{number}; {}", encode::BATCH_HELP)
 }
 
 fn parse_batch(text: &str) -> std::result::Result<Batch, String> {
@@ -169,12 +174,13 @@ impl PromptFlags {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GraphFlags {
     /// Sizes of an ONNX file's free dimensions: batch=1,width=640. Several sizes of one, as batch=1,8, make a case each
-    #[arg(long, value_name = "NAME=N,…", action = ArgAction::Append, help_heading = flags::ONNX, hide_short_help = true)]
+    #[arg(long, value_name = "NAME=N,…", action = ArgAction::Append, help_heading = graph::TOPIC.1,
+          hide_short_help = true)]
     dim: Vec<Dims>,
     /// What an input of an ONNX file is given: ids=0..30000 draws, rate=16000 is one value, images=FILE.npy an array. Give it
     /// again for each further input [default: drawn, floats from 0 to 1, whole numbers 0 and 1]
     #[arg(long, value_name = "NAME=LOW..HIGH|NUMBER|FILE.npy", action = ArgAction::Append, allow_hyphen_values = true,
-          help_heading = flags::ONNX, hide_short_help = true)]
+          help_heading = graph::TOPIC.1, hide_short_help = true)]
     input: Vec<NamedInput>,
 }
 

@@ -1,13 +1,14 @@
 //! Commands that give one framework one job, as typed.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use clap::{ArgAction, Args, Subcommand};
-use comparison::plan::{DenoiseAsked, SamplingAsked, TaskAsked, VectorsAsked, flags};
+use clap::{Args, Subcommand};
+use comparison::plan::work::denoise;
+use comparison::plan::{DenoiseAsked, SamplingAsked, flags};
 
 use super::request::GraphFlags;
 use super::{ChatFlag, Format, HereArgs, ModelArgs};
+use crate::commands::encode::{ParityTextsArgs, TextsJob};
 
 /// Commands that give one framework one job.
 #[derive(Debug, Subcommand)]
@@ -16,12 +17,8 @@ pub(crate) enum Job {
     Generate(GenerateArgs),
     /// Fill in masked tokens behind a prompt on one framework, by masked diffusion
     Denoise(DenoiseArgs),
-    /// Turn texts into vectors on one framework, with an encoder
-    Embed(EmbedArgs),
-    /// Score pairs of texts on one framework, such as a question and what may answer it; scores are logits
-    Rerank(RerankArgs),
-    /// Score each token of texts on one framework; scores are logits
-    Classify(ClassifyArgs),
+    #[command(flatten)]
+    Texts(TextsJob),
     /// Run an ONNX file once on one framework, and write its outputs as .npy files
     Infer(InferArgs),
     /// Write the logits of given token sequences to a safetensors file
@@ -84,87 +81,23 @@ pub(crate) struct DenoiseArgs {
     #[command(flatten)]
     pub(crate) asked: DenoiseAsked,
     /// Draw tokens from the logits divided by T; 0 takes the most likely token [default: 0]
-    #[arg(long, value_name = "T", value_parser = flags::temperature, help_heading = flags::DIFFUSION)]
+    #[arg(long, value_name = "T", value_parser = flags::temperature, help_heading = denoise::TOPIC.1)]
     temperature: Option<f32>,
     /// Keep the fewest most likely tokens that together have this probability, above 0 up to 1
-    #[arg(long, value_name = "P", value_parser = flags::top_p, help_heading = flags::DIFFUSION)]
+    #[arg(long, value_name = "P", value_parser = flags::top_p, help_heading = denoise::TOPIC.1)]
     top_p: Option<f32>,
     /// Keep the K most likely tokens of these
-    #[arg(long, value_name = "K", value_parser = flags::number(), help_heading = flags::DIFFUSION)]
+    #[arg(long, value_name = "K", value_parser = flags::number(), help_heading = denoise::TOPIC.1)]
     top_k: Option<u32>,
     /// Seed of what is drawn; equal seeds draw equal tokens from equal logits [default: random, and printed if anything
     /// is drawn]
-    #[arg(long, value_name = "N", help_heading = flags::DIFFUSION)]
+    #[arg(long, value_name = "N", help_heading = denoise::TOPIC.1)]
     pub(crate) seed: Option<u64>,
 }
 
 impl DenoiseArgs {
     pub(crate) fn sampling(&self) -> SamplingAsked {
         SamplingAsked { temperature: self.temperature, top_k: self.top_k, top_p: self.top_p }
-    }
-}
-
-// `photofinish embed`, `rerank` and `classify`.
-
-/// What the three commands share.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct EncoderArgs {
-    #[command(flatten)]
-    pub(crate) on: OnArgs,
-    /// Token ids of a text, separated by commas, special tokens included; give it again for each further text
-    #[arg(long, value_name = "IDS", action = ArgAction::Append)]
-    pub(crate) tokens: Vec<Ids>,
-    /// The type of each token of a text, separated by commas; give it for each --tokens, or for none [default: 0]
-    #[arg(long, value_name = "TYPES", action = ArgAction::Append, requires = "tokens")]
-    pub(crate) token_types: Vec<Ids>,
-    /// Cut texts that are longer than the model takes: its max_seq_length, or its positions
-    #[arg(long)]
-    pub(crate) truncate: bool,
-    /// Format of the output: table prints a line for each text, json one object with every number
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct EmbedArgs {
-    #[command(flatten)]
-    pub(crate) encoder: EncoderArgs,
-    /// Text to embed; give it again for each further text
-    #[arg(long, required_unless_present = "tokens", conflicts_with = "tokens")]
-    pub(crate) text: Vec<String>,
-    #[command(flatten)]
-    pub(crate) vectors: VectorsAsked,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct RerankArgs {
-    #[command(flatten)]
-    pub(crate) encoder: EncoderArgs,
-    /// Two texts to score together; give it again for each further pair
-    #[arg(long, num_args = 2, value_names = ["QUERY", "TEXT"], action = ArgAction::Append,
-          required_unless_present = "tokens", conflicts_with = "tokens")]
-    pub(crate) pair: Vec<String>,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ClassifyArgs {
-    #[command(flatten)]
-    pub(crate) encoder: EncoderArgs,
-    /// Text whose tokens are scored; give it again for each further text
-    #[arg(long, required_unless_present = "tokens", conflicts_with = "tokens")]
-    pub(crate) text: Vec<String>,
-}
-
-/// Numbers of the tokens of one text: their ids, or their types.
-#[derive(Debug, Clone)]
-pub(crate) struct Ids(pub(crate) Vec<u32>);
-
-impl FromStr for Ids {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Ids, String> {
-        let id = |id: &str| id.trim().parse().map_err(|_| format!("{id:?} is no token id"));
-        text.split(',').map(id).collect::<Result<_, _>>().map(Ids)
     }
 }
 
@@ -209,14 +142,8 @@ pub(crate) struct ParityArgs {
     /// Token ids of a prompt, separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) tokens: Vec<u32>,
-    /// Task of an encoder: vectors of texts, scores of texts, or scores of their tokens [default: as the model's files say]
-    #[arg(long, value_enum, value_name = "embed|rerank|classify", hide_possible_values = true)]
-    pub(crate) task: Option<TaskAsked>,
     #[command(flatten)]
-    pub(crate) vectors: VectorsAsked,
-    /// Cut texts that are longer than an encoder takes: its max_seq_length, or its positions
-    #[arg(long, help_heading = flags::ENCODERS)]
-    pub(crate) truncate: bool,
+    pub(crate) texts: ParityTextsArgs,
     /// Tokens to generate for each prompt [default: 32, or the suite's]
     #[arg(short, long, value_name = "N", value_parser = flags::number())]
     pub(crate) new_tokens: Option<u32>,

@@ -4,10 +4,9 @@
 use comparison::judge::study::{self, varied};
 use comparison::plan::flags;
 use comparison::plan::sweep::SweepKind;
-use comparison::plan::work::encode::BATCHES;
 use comparison::plan::{
     Contender, Draft, Failure, PromptSource, Request, Result, Rounds, Settings, StudyKind, StudyPlan,
-    StudyRequest, TaskAsked, VectorsAsked,
+    StudyRequest,
 };
 use protocol::untrusted;
 use serde::Serialize;
@@ -176,9 +175,7 @@ fn described<'a>(job: &'a Job) -> Result<Option<Described<'a>>> {
             single::denoising(args)?;
             of_prompt("denoise", &args.prompt)
         }
-        Job::Embed(args) => encode::Asked::embed(args).described()?,
-        Job::Rerank(args) => encode::Asked::rerank(args).described()?,
-        Job::Classify(args) => encode::Asked::classify(args).described()?,
+        Job::Texts(job) => job.asked().described()?,
         Job::Infer(_) => return Ok(None),
         Job::Score(args) => {
             let sequences = single::read_sequences(args)?.into_iter().enumerate();
@@ -246,7 +243,7 @@ struct Resolved {
     /// Whether the precision follows from the device.
     #[serde(skip)]
     precision_is_open: bool,
-    /// The batches of an encoder and how it makes vectors or scores, in words.
+    /// Batches of texts and how vectors or scores are made, in words.
     #[serde(skip)]
     encoding: Option<[String; 2]>,
 }
@@ -260,33 +257,17 @@ pub(super) struct Prompt {
 
 /// The prompts of a comparison: of the suite, or its first one at each of several lengths.
 fn prompts(draft: &Draft) -> Vec<Prompt> {
-    if !draft.prompt_lengths().is_empty() {
+    if !draft.request.prompt_lengths.is_empty() {
         let at = |&length: &u32| Prompt { name: format!("{length} tokens"), tokens: Some(length as usize) };
-        return draft.prompt_lengths().iter().map(at).collect();
+        return draft.request.prompt_lengths.iter().map(at).collect();
     }
-    let all = draft.suite().prompts.iter().enumerate();
+    let all = draft.suite.prompts.iter().enumerate();
     let planned = all.map(|(index, prompt)| {
         let name = prompt.name.clone().unwrap_or_else(|| format!("prompt {}", index + 1));
         let given = prompt.tokens.as_ref().map(Vec::len);
-        Prompt { name, tokens: draft.lengths().prompt.or(given) }
+        Prompt { name, tokens: draft.lengths.prompt.or(given) }
     });
     planned.collect()
-}
-
-/// The batches of an encoder, and how it makes vectors or scores.
-fn encoding(request: &Request) -> [String; 2] {
-    let sizes: Vec<String> = match &request.batch[..] {
-        [] => BATCHES.map(|size| size.to_string()).to_vec(),
-        sizes => sizes.iter().map(u32::to_string).collect(),
-    };
-    let VectorsAsked { pooling, normalise, prompt_name } = &request.encode.vectors;
-    let task = request.encode.task.map_or("as the model's files say", TaskAsked::name);
-    let pooling = pooling.map(|way| format!("pooling {}", way.name()));
-    let normalise =
-        normalise.map(|is_on| if is_on { "normalised".to_owned() } else { "not normalised".to_owned() });
-    let prompt = prompt_name.as_ref().map(|name| format!("prompt {name}"));
-    let asked = [Some(task.to_owned()), pooling, normalise, prompt];
-    [format!("{} texts", sizes.join(" and ")), asked.into_iter().flatten().collect::<Vec<_>>().join(", ")]
 }
 
 fn count(count: usize, noun: &str) -> String {
@@ -315,21 +296,21 @@ impl Comparison {
 
 impl Resolved {
     fn new(draft: &Draft, encodes: bool) -> Resolved {
-        let request = draft.request();
-        // An encoder has other texts by default.
+        let request = &draft.request;
+        // These texts are others by default.
         let has_own = encodes && request.prompts == PromptSource::Usual;
         Resolved {
             model: request.model().to_owned(),
-            contenders: draft.contenders().to_vec(),
+            contenders: draft.contenders.clone(),
             device: request.device.clone(),
-            threads: draft.threads(),
-            suite: draft.suite_name().filter(|_| !has_own).map(str::to_owned),
+            threads: draft.threads,
+            suite: draft.suite_name.clone().filter(|_| !has_own),
             prompts: if has_own { Vec::new() } else { prompts(draft) },
             batch: draft.batch(),
-            context: draft.lengths().context,
-            new_tokens: if encodes { 0 } else { draft.lengths().new_tokens },
-            encoding: encodes.then(|| encoding(request)),
-            rounds: Some(draft.rounds()),
+            context: draft.lengths.context,
+            new_tokens: if encodes { 0 } else { draft.lengths.new_tokens },
+            encoding: encodes.then(|| encode::planned(request)),
+            rounds: Some(draft.rounds),
             iterations: draft.iterations(),
             precision_is_open: request.precisions.is_empty(),
         }

@@ -1,15 +1,18 @@
 //! `photofinish embed`, `rerank` and `classify`: one framework turns texts into vectors or scores.
 
+use std::str::FromStr;
+
 use bundle::ModelConfig;
+use clap::{ArgAction, Args, Subcommand};
 use comparison::plan::prompts::{self, Text, Whole};
-use comparison::plan::work::encode::{self, Made};
-use comparison::plan::{Failure, Result, TaskAsked, VectorsAsked};
+use comparison::plan::work::encode::{self, BATCHES, Made};
+use comparison::plan::{EncodeAsked, Failure, Request, Result, TaskAsked, VectorsAsked};
 use protocol::{EncodeWork, Output, TextBatch, Work};
 use serde_json::{Value, json};
 
 use super::dry_run::{Described, Prompt};
 use crate::cli::Format;
-use crate::cli::work::{ClassifyArgs, EmbedArgs, EncoderArgs, Ids, RerankArgs};
+use crate::cli::work::{OnArgs, TraceArgs};
 use crate::commands::single::{Single, of_texts};
 use crate::measure::{self, texts};
 use crate::output::print;
@@ -17,32 +20,136 @@ use crate::output::print;
 /// Numbers of a vector that the table shows.
 const SHOWN: usize = 6;
 
-/// One of the three commands.
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TextsJob {
+    /// Turn texts into vectors on one framework, with an encoder
+    Embed(EmbedArgs),
+    /// Score pairs of texts on one framework, such as a question and what may answer it; scores are logits
+    Rerank(RerankArgs),
+    /// Score each token of texts on one framework; scores are logits
+    Classify(ClassifyArgs),
+}
+
+/// What the three commands share.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct EncoderArgs {
+    #[command(flatten)]
+    on: OnArgs,
+    /// Token ids of a text, separated by commas, special tokens included; give it again for each further text
+    #[arg(long, value_name = "IDS", action = ArgAction::Append)]
+    tokens: Vec<Ids>,
+    /// The type of each token of a text, separated by commas; give it for each --tokens, or for none [default: 0]
+    #[arg(long, value_name = "TYPES", action = ArgAction::Append, requires = "tokens")]
+    token_types: Vec<Ids>,
+    /// Cut texts that are longer than the model takes: its max_seq_length, or its positions
+    #[arg(long)]
+    truncate: bool,
+    /// Format of the output: table prints a line for each text, json one object with every number
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct EmbedArgs {
+    #[command(flatten)]
+    encoder: EncoderArgs,
+    /// Text to embed; give it again for each further text
+    #[arg(long, required_unless_present = "tokens", conflicts_with = "tokens")]
+    text: Vec<String>,
+    #[command(flatten)]
+    vectors: VectorsAsked,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RerankArgs {
+    #[command(flatten)]
+    encoder: EncoderArgs,
+    /// Two texts to score together; give it again for each further pair
+    #[arg(long, num_args = 2, value_names = ["QUERY", "TEXT"], action = ArgAction::Append,
+          required_unless_present = "tokens", conflicts_with = "tokens")]
+    pair: Vec<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ClassifyArgs {
+    #[command(flatten)]
+    encoder: EncoderArgs,
+    /// Text whose tokens are scored; give it again for each further text
+    #[arg(long, required_unless_present = "tokens", conflicts_with = "tokens")]
+    text: Vec<String>,
+}
+
+/// Numbers of the tokens of one text: their ids, or their types.
+#[derive(Debug, Clone)]
+pub(crate) struct Ids(pub(crate) Vec<u32>);
+
+impl FromStr for Ids {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Ids, String> {
+        let id = |id: &str| id.trim().parse().map_err(|_| format!("{id:?} is no token id"));
+        text.split(',').map(id).collect::<std::result::Result<_, _>>().map(Ids)
+    }
+}
+
+/// Flags of `photofinish parity` for texts to encode.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ParityTextsArgs {
+    /// Task of an encoder: vectors of texts, scores of texts, or scores of their tokens [default: as the model's files
+    /// say]
+    #[arg(long, value_enum, value_name = "embed|rerank|classify", hide_possible_values = true)]
+    task: Option<TaskAsked>,
+    #[command(flatten)]
+    vectors: VectorsAsked,
+    /// Cut texts that are longer than an encoder takes: its max_seq_length, or its positions
+    #[arg(long, help_heading = encode::TOPIC.1)]
+    truncate: bool,
+}
+
+impl ParityTextsArgs {
+    pub(super) fn asked(&self) -> EncodeAsked {
+        let ParityTextsArgs { task, ref vectors, truncate } = *self;
+        EncodeAsked { task, vectors: vectors.clone(), truncate, ..EncodeAsked::default() }
+    }
+}
+
+/// One of the commands, as typed.
 pub(super) struct Asked<'a> {
     task: TaskAsked,
     args: &'a EncoderArgs,
     /// Each text, with the one that it is a pair with.
     texts: Vec<(&'a str, Option<&'a str>)>,
-    embedding: Option<&'a EmbedArgs>,
+    vectors: VectorsAsked,
+}
+
+impl TextsJob {
+    pub(super) fn asked(&self) -> Asked<'_> {
+        let mut vectors = VectorsAsked::default();
+        let (task, args, texts) = match self {
+            TextsJob::Embed(args) => {
+                vectors.clone_from(&args.vectors);
+                if args.text.is_empty() {
+                    // Token ids have no prompt in front.
+                    vectors.prompt_name.get_or_insert("none".into());
+                }
+                (TaskAsked::Embed, &args.encoder, alone(&args.text))
+            }
+            TextsJob::Rerank(args) => {
+                let pairs = args.pair.chunks_exact(2).map(|pair| (pair[0].as_str(), Some(pair[1].as_str())));
+                (TaskAsked::Rerank, &args.encoder, pairs.collect())
+            }
+            TextsJob::Classify(args) => (TaskAsked::Classify, &args.encoder, alone(&args.text)),
+        };
+        Asked { task, args, texts, vectors }
+    }
+}
+
+fn alone(texts: &[String]) -> Vec<(&str, Option<&str>)> {
+    texts.iter().map(|text| (text.as_str(), None)).collect()
 }
 
 impl<'a> Asked<'a> {
-    pub(super) fn embed(args: &'a EmbedArgs) -> Asked<'a> {
-        let texts = args.text.iter().map(|text| (text.as_str(), None)).collect();
-        Asked { task: TaskAsked::Embed, args: &args.encoder, texts, embedding: Some(args) }
-    }
-
-    pub(super) fn rerank(args: &'a RerankArgs) -> Asked<'a> {
-        let pair = |pair: &'a [String]| (pair[0].as_str(), Some(pair[1].as_str()));
-        let texts = args.pair.chunks_exact(2).map(pair).collect();
-        Asked { task: TaskAsked::Rerank, args: &args.encoder, texts, embedding: None }
-    }
-
-    pub(super) fn classify(args: &'a ClassifyArgs) -> Asked<'a> {
-        let texts = args.text.iter().map(|text| (text.as_str(), None)).collect();
-        Asked { task: TaskAsked::Classify, args: &args.encoder, texts, embedding: None }
-    }
-
     /// Number of tokens of each text, if they are given.
     fn counts(&self) -> Vec<Option<usize>> {
         match self.args.tokens.as_slice() {
@@ -87,26 +194,24 @@ impl<'a> Asked<'a> {
         of_texts(&single.bundle)?;
         let (config, name) = (single.bundle.config(), &single.bundle.manifest().name);
         if !config.encodes() {
-            return Err(Failure::usage(format!(
-                "{name} continues texts: {} is for encoders, such as minilm or synthetic:minilm-l6",
-                self.task.name()
-            )));
+            let why = not_encoded(name, self.task.name());
+            return Err(Failure::usage(format!("{why}, such as minilm or synthetic:minilm-l6")));
         }
         let is_text = !self.texts.is_empty();
         let tokenizer = is_text.then(|| measure::tokenizer::text(&single.bundle)).transpose()?;
         let (made, pooled) =
-            texts::encoded(&single.bundle, tokenizer.as_ref(), (Some(self.task), &self.vectors()))?;
+            texts::encoded(&single.bundle, tokenizer.as_ref(), (Some(self.task), &self.vectors))?;
         let Made { task, steps, prompt, notes, .. } = made;
         let notes = notes.iter().filter(|_| !on.here.quiet);
         notes.for_each(|note| protocol::say!("{name} {note}"));
-        let most = self.args.truncate.then(|| encode::longest_taken(config, pooled.as_ref()));
-        let fitting = |Whole { tokens, types }| {
-            let (tokens, types) = encode::cut((tokens, types), most);
-            Whole { tokens, types }
-        };
-        let texts = self.tokens(&single, tokenizer.as_ref(), prompt.as_deref())?;
-        let texts: Vec<Whole> = texts.into_iter().map(fitting).collect();
-        for (number, text) in texts.iter().enumerate() {
+        let mut texts = self.tokens(&single, tokenizer.as_ref(), prompt.as_deref())?;
+        for (number, text) in texts.iter_mut().enumerate() {
+            if self.args.truncate {
+                encode::cut(
+                    [&mut text.tokens, &mut text.types],
+                    encode::longest_taken(config, pooled.as_ref()),
+                );
+            }
             prompts::check_vocabulary(&text.tokens, config)?;
             encode::check(&text.tokens, &format!("text {}", number + 1), config)?;
         }
@@ -166,15 +271,6 @@ impl<'a> Asked<'a> {
         self.texts.iter().map(encode).collect()
     }
 
-    /// The flags for vectors. Token ids have no prompt in front.
-    fn vectors(&self) -> VectorsAsked {
-        let mut asked = self.embedding.map(|args| args.vectors.clone()).unwrap_or_default();
-        if self.task == TaskAsked::Embed && self.texts.is_empty() && asked.prompt_name.is_none() {
-            asked.prompt_name = Some("none".into());
-        }
-        asked
-    }
-
     fn json(
         &self,
         tokens: &[Vec<u32>],
@@ -221,4 +317,50 @@ fn line(text: usize, vector: &[f32]) -> String {
     let (more, count) = (if vector.len() > SHOWN { ", …" } else { "" }, vector.len());
     let noun = if count == 1 { "number" } else { "numbers" };
     format!("text {}: {count} {noun}, {}{more}", text + 1, shown.join(", "))
+}
+
+// Its part of other commands.
+
+/// Why a model that continues texts cannot be asked for this.
+pub(super) fn not_encoded(name: &str, asked: &str) -> Failure {
+    Failure::usage(format!("{name} continues texts: {asked} is for encoders"))
+}
+
+/// The batches of a comparison, and how it makes vectors or scores, in words.
+pub(super) fn planned(request: &Request) -> [String; 2] {
+    let sizes: Vec<String> = match &request.batch[..] {
+        [] => BATCHES.map(|size| size.to_string()).to_vec(),
+        sizes => sizes.iter().map(u32::to_string).collect(),
+    };
+    let VectorsAsked { pooling, normalise, prompt_name } = &request.encode.vectors;
+    let task = request.encode.task.map_or("as the model's files say", TaskAsked::name);
+    let pooling = pooling.map(|way| format!("pooling {}", way.name()));
+    let normalise =
+        normalise.map(|is_on| if is_on { "normalised".to_owned() } else { "not normalised".to_owned() });
+    let prompt = prompt_name.as_ref().map(|name| format!("prompt {name}"));
+    let asked = [Some(task.to_owned()), pooling, normalise, prompt];
+    [format!("{} texts", sizes.join(" and ")), asked.into_iter().flatten().collect::<Vec<_>>().join(", ")]
+}
+
+/// A batch of texts that are encoded, all of one length.
+pub(super) fn traced(args: &TraceArgs, single: &Single) -> Result<Work> {
+    let (config, name) = (single.bundle.config(), &single.bundle.manifest().name);
+    if args.new_tokens.is_some() {
+        return Err(Failure::usage(format!(
+            "{name} encodes texts: --new-tokens is for models that continue them"
+        )));
+    }
+    let (length, positions) = (args.prompt_tokens as usize, config.max_positions);
+    if length > positions {
+        return Err(Failure::usage(format!(
+            "texts of {length} tokens are longer than the model's {positions} positions"
+        )));
+    }
+    let pooled = single.bundle.pooled().map_err(|error| Failure::failed(error.to_string()))?;
+    let Made { task, steps, .. } = encode::made(config, pooled.as_ref(), (None, &VectorsAsked::default()))
+        .map_err(|why| Failure::usage(format!("{name} {why}")))?;
+    // Which tokens are computed makes no difference to the work.
+    let token = |place: usize| (place % config.vocab_size) as u32;
+    let texts = vec![(0..length).map(token).collect(); args.batch.unwrap_or(1) as usize];
+    Ok(Work::Encode(EncodeWork { cases: vec![TextBatch { texts, types: Vec::new() }], task, steps }))
 }

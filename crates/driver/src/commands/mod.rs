@@ -6,7 +6,7 @@ mod check;
 mod compare;
 mod diff;
 mod dry_run;
-mod encode;
+pub(crate) mod encode;
 mod footprint;
 mod history;
 mod list;
@@ -41,9 +41,7 @@ pub(crate) fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Job(job)) => match job {
             Job::Generate(args) => single::generate(args),
             Job::Denoise(args) => single::denoise(args),
-            Job::Embed(args) => encode::Asked::embed(args).run(),
-            Job::Rerank(args) => encode::Asked::rerank(args).run(),
-            Job::Classify(args) => encode::Asked::classify(args).run(),
+            Job::Texts(job) => job.asked().run(),
             Job::Infer(args) => single::infer(args),
             Job::Score(args) => single::score(args),
             Job::Trace(args) => trace::trace(args),

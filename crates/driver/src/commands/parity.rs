@@ -75,8 +75,7 @@ pub(crate) fn request(args: &ParityArgs) -> Result<Request> {
     request.chat = args.chat.chat;
     request.new_tokens = args.new_tokens.into_iter().collect();
     request.reference.clone_from(&args.reference);
-    (request.encode.task, request.encode.vectors) = (args.task, args.vectors.clone());
-    request.encode.truncate = args.truncate;
+    request.encode = args.texts.asked();
     request.rounds = Some(RoundsAsked::Fixed(PROCESSES));
     request.cold_load = Some(false);
     request.accept_noise = args.accept_noise;

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use comparison::facts::Outcome;
 use comparison::plan::prompts::{self, Text};
-use comparison::plan::work::encode::{Made, made};
-use comparison::plan::{self, Failure, Result, VectorsAsked};
+use comparison::plan::{self, Failure, Result};
 use configs::SuitePrompt;
 use protocol::{
-    Case, Decode, EncodeWork, Event, GenerateWork, Hello, KvCache, Loaded, ProfileEvent, Task, TextBatch,
-    Trace, Traced, Work, untrusted,
+    Case, Decode, Event, GenerateWork, Hello, KvCache, Loaded, ProfileEvent, Task, Trace, Traced, Work,
+    untrusted,
 };
 use render::trace::{Steps, TraceFile, check};
 
 use crate::cli::work::{ProfileArgs, TraceArgs};
+use crate::commands::encode;
 use crate::commands::single::{Single, asked, of_texts};
 use crate::measure;
 use crate::measure::results::write_whole;
@@ -30,7 +30,7 @@ pub(super) fn trace(args: &TraceArgs) -> Result<u8> {
     of_texts(&single.bundle)?;
     let text = measure::tokenizer::text(&single.bundle)?;
     let encodes = single.bundle.config().encodes();
-    let work = if encodes { texts(args, &single)? } else { continued(args, &single, &text)? };
+    let work = if encodes { encode::traced(args, &single)? } else { continued(args, &single, &text)? };
     let file = scratch.file("profile.json").display().to_string();
     let outcome = single.run(false, Task::Trace(Trace { work, file: file.clone() }))?;
     let told = Told::read(&args.on.framework, &outcome)?;
@@ -64,7 +64,7 @@ fn continued(args: &TraceArgs, single: &Single, text: &Text) -> Result<Work> {
         )));
     }
     if args.batch.is_some() {
-        return Err(Failure::usage(format!("{name} continues texts: --batch of a trace is for encoders")));
+        return Err(encode::not_encoded(name, "--batch of a trace"));
     }
     let (prompt, new_tokens) = (args.prompt_tokens as usize, args.new_tokens() as usize);
     plan::work::check_context(prompt, new_tokens, config)?;
@@ -75,29 +75,6 @@ fn continued(args: &TraceArgs, single: &Single, text: &Text) -> Result<Work> {
     let cases = vec![Case { prompts, ..Case::default() }];
     let (decode, kv_cache) = (Decode::Greedy, KvCache::On);
     Ok(Work::Generate(GenerateWork { cases, new_tokens, decode, kv_cache, prefill_chunk: None }))
-}
-
-/// A batch of texts that are encoded, all of one length.
-fn texts(args: &TraceArgs, single: &Single) -> Result<Work> {
-    let (config, name) = (single.bundle.config(), &single.bundle.manifest().name);
-    if args.new_tokens.is_some() {
-        return Err(Failure::usage(format!(
-            "{name} encodes texts: --new-tokens is for models that continue them"
-        )));
-    }
-    let (length, positions) = (args.prompt_tokens as usize, config.max_positions);
-    if length > positions {
-        return Err(Failure::usage(format!(
-            "texts of {length} tokens are longer than the model's {positions} positions"
-        )));
-    }
-    let pooled = single.bundle.pooled().map_err(|error| Failure::failed(error.to_string()))?;
-    let Made { task, steps, .. } = made(config, pooled.as_ref(), (None, &VectorsAsked::default()))
-        .map_err(|why| Failure::usage(format!("{name} {why}")))?;
-    // Which tokens are computed makes no difference to the work.
-    let token = |place: usize| (place % config.vocab_size) as u32;
-    let texts = vec![(0..length).map(token).collect(); args.batch.unwrap_or(1) as usize];
-    Ok(Work::Encode(EncodeWork { cases: vec![TextBatch { texts, types: Vec::new() }], task, steps }))
 }
 
 /// A directory next to the output. The worker's files go there, and the trace until it is complete.

@@ -9,9 +9,8 @@ use comparison::judge::parity::{
     self, ContenderParity, Continuation, Findings, Reference, Repeated, Tolerance,
 };
 use comparison::plan::work::Describe;
-use comparison::plan::work::encode::Batch;
-use comparison::plan::{Contender, Prompted, Prose, Result, Work};
-use protocol::{Answer, Event, InEffect, Output, Score, Task};
+use comparison::plan::{Contender, Prose, Result};
+use protocol::{Answer, Event, InEffect, Output, Score, Task, TextBatch};
 use tempfile::TempPath;
 
 use crate::measure::crew::Crew;
@@ -27,9 +26,7 @@ use crate::measure::{machine, progress};
 /// Tokens by `[prompt][batch][new tokens]`.
 type Tokens = Vec<Vec<Vec<u32>>>;
 type Tried<T> = std::result::Result<T, RunFailure>;
-/// Token ids of each sequence, and types of an encoder's tokens.
-type Sequences = (Vec<Vec<u32>>, Vec<Vec<u32>>);
-/// The shapes of logits, which an encoder does not have, and of every hidden state that there may be.
+/// The shapes of logits, if there are any, and of every hidden state that there may be.
 type Shapes = (Option<logits::Shape>, Vec<logits::Shape>);
 
 /// Hidden states and logits of every prompt with its continuation, or of every batch of texts, in files of the scratch
@@ -170,7 +167,7 @@ impl Crew<'_> {
             found.layers =
                 compare(theirs, &ours, (layers::limit(contender), self.has_final_norm())).map_err(failed)?;
         }
-        if let Work::Encode(_) = &self.plan.work {
+        if self.plan.work.generate().is_none() {
             return self.hold_vectors(index, reference.map(|(reference, _)| reference), found);
         }
         let first = self.continued(index)?;
@@ -214,7 +211,7 @@ impl Crew<'_> {
     }
 
     fn has_final_norm(&self) -> bool {
-        self.bundle.config().encoder.as_ref().is_none_or(|encoder| encoder.final_norm)
+        self.bundle.config().has_final_norm()
     }
 
     /// The contender's vectors of every batch, from a process of its own.
@@ -229,27 +226,18 @@ impl Crew<'_> {
     }
 
     /// The inputs of a process that computes states, for each case.
-    fn to_score(&self, traces: &[Output]) -> Vec<(Sequences, Shapes)> {
-        let config = self.bundle.config();
-        if let Work::Encode(work) = &self.plan.work {
-            let of_batch = |batch: &Batch| {
-                let tokens = batch.texts.iter().map(Vec::len).sum();
-                let hidden = vec![[1, tokens, config.hidden_size]; config.layers + 1];
-                ((batch.texts.clone(), batch.types.clone()), (None, hidden))
+    fn to_score(&self, traces: &[Output]) -> Vec<(TextBatch, Shapes)> {
+        let (config, work) = (self.bundle.config(), &self.plan.work);
+        let with_shapes = |batch: TextBatch| {
+            let logits = work.generate().map(|_| self.score_shape(&batch.texts));
+            let [rows, positions] = match logits {
+                Some([rows, positions, _]) => [rows, positions],
+                None => [1, batch.texts.iter().map(Vec::len).sum()],
             };
-            return work.batches.iter().map(of_batch).collect();
-        }
-        let of_prompt = |(prompts, traces): (Vec<Vec<u32>>, &Output)| {
-            let sequences: Vec<Vec<u32>> = prompts
-                .iter()
-                .zip(traces.tokens())
-                .map(|(prompt, trace)| [&prompt[..], trace].concat())
-                .collect();
-            let shape @ [batch, positions, _] = self.score_shape(&sequences);
-            let hidden = vec![[batch, positions, config.hidden_size]; config.layers + 1];
-            ((sequences, Vec::new()), (Some(shape), hidden))
+            let hidden = vec![[rows, positions, config.hidden_size]; config.layers + 1];
+            (batch, (logits, hidden))
         };
-        self.prompts().into_iter().zip(traces).map(of_prompt).collect()
+        work.fed(traces).into_iter().map(with_shapes).collect()
     }
 
     /// Runs a process for each prompt, teacher-forced along `traces`, or for each batch of texts. A framework without hidden
@@ -262,7 +250,7 @@ impl Crew<'_> {
         traces: &[Output],
     ) -> Tried<States> {
         let mut states = States { files: Vec::new(), shapes: Vec::new(), in_effect: None, no_layers: None };
-        for ((sequences, types), shapes) in self.to_score(traces) {
+        for (TextBatch { texts: sequences, types }, shapes) in self.to_score(traces) {
             let file = scratch_file(self.scratch.path()).map_err(failed)?;
             let has_logits = shapes.0.is_some();
             states.shapes.push(shapes);
@@ -293,10 +281,6 @@ impl Crew<'_> {
             states.files.push(file);
         }
         Ok(states)
-    }
-
-    fn prompts(&self) -> Tokens {
-        self.plan.work.prompted().map(Prompted::case_prompts).unwrap_or_default()
     }
 
     /// The contender's own greedy continuation of every prompt, from a process of its own.

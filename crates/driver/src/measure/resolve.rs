@@ -70,7 +70,7 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
             .map(|why| format!("{} has no tokenizer: {why}", bundle.manifest().name)),
         pooled: pooled.flatten(),
         arrays: arrays::given(&request.graph, places)?,
-        cpus: machine::choose(draft.threads()),
+        cpus: machine::choose(draft.threads),
         available_memory: readings::available(&request.device),
         drawn_seed: drawn_seed(),
         quality: texts::bundled(request, places, &bundle, &tokenizer)?,
@@ -99,13 +99,13 @@ fn with_largest_batch(
     (bundle, places, quiet): (&Bundle, &Places, bool),
 ) -> Result<Plan> {
     let plan_of = |batch: usize| draft.with_batch(batch).plan(given.clone());
-    if draft.request().mixed {
+    if draft.request.mixed {
         return Err(Failure::usage(
             "--batch max makes a batch of one prompt, and --mixed one of several: name a size, or leave --mixed out",
         ));
     }
     largest_batch::check(&plan_of(1)?)?;
-    let found = largest_batch::find((bundle, places, quiet), draft.request().memory_gb, plan_of)?;
+    let found = largest_batch::find((bundle, places, quiet), draft.request.memory_gb, plan_of)?;
     if !quiet {
         say_once(found.words.clone());
     }
@@ -155,13 +155,13 @@ fn prompts_of(
     places: &Places,
     (tokenizer, chat, before): (&Text, Option<&Chat>, Option<&str>),
 ) -> Result<Vec<Prompt>> {
-    let usual = match draft.request().prompts {
+    let usual = match draft.request.prompts {
         PromptSource::Usual if bundle.config().encodes() => {
-            Some(texts::usual(draft.request(), bundle, places)?)
+            Some(texts::usual(&draft.request, bundle, places)?)
         }
         _ => None,
     };
-    let prompts = &usual.as_ref().unwrap_or(draft.suite()).prompts;
+    let prompts = &usual.as_ref().unwrap_or(&draft.suite).prompts;
     let behind = |prompt: &SuitePrompt| {
         let text = prompt.text.as_ref().map(|text| format!("{}{text}", before.unwrap_or_default()));
         SuitePrompt { text, ..prompt.clone() }
@@ -170,11 +170,11 @@ fn prompts_of(
         let prompts: Vec<SuitePrompt> = prompts.iter().map(behind).collect();
         prompts::resolve(&prompts, length, bundle.config(), tokenizer, chat)
     };
-    if draft.prompt_lengths().is_empty() {
-        return resolved(prompts, draft.lengths().prompt);
+    if draft.request.prompt_lengths.is_empty() {
+        return resolved(prompts, draft.lengths.prompt);
     }
     let mut all = Vec::new();
-    for &length in draft.prompt_lengths() {
+    for &length in &draft.request.prompt_lengths {
         let of_length = resolved(&prompts[..1], Some(length as usize))?.into_iter();
         all.extend(of_length.map(|prompt| Prompt { name: format!("{length} tokens"), ..prompt }));
     }
@@ -193,12 +193,12 @@ fn say_once(line: String) {
 
 fn wanted(draft: &Draft) -> Wanted<'_> {
     Wanted {
-        model: draft.request().model(),
+        model: draft.request.model(),
         precisions: draft.precisions(),
         // The reference is computed in f32 at every measured precision.
         reference: true,
-        device: &draft.request().device,
-        cache: draft.request().cache(),
+        device: &draft.request.device,
+        cache: draft.request.cache(),
         sequences: (draft.batch(), draft.least_capacity()),
     }
 }

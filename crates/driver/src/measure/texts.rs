@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use bundle::{Bundle, Pooled, Precision, Scored, Step};
+use bundle::{Bundle, Pooled, Precision, Step};
 use comparison::facts::agreement::{QualityScore, TextScore};
 use comparison::facts::evidence::Fact;
 use comparison::judge::parity::{Logits, TextSums, retrieval};
@@ -11,10 +11,10 @@ use comparison::plan::chat::Written;
 use comparison::plan::prompts::{self, Text, Whole};
 use comparison::plan::work::encode::{self, Made, Width, check, made};
 use comparison::plan::{
-    self, Contender, Failure, Prompt, Prose, QualityData, Request, Result, Retrieval, TaskAsked, VectorsAsked,
+    Contender, Failure, Prompt, Prose, QualityData, Request, Result, Retrieval, TaskAsked, VectorsAsked,
 };
 use configs::{Suite, SuitePrompt};
-use protocol::{Answer, EncodeTask, EncodeWork, Output, Score, Task, TextBatch, Work, untrusted};
+use protocol::{Answer, EncodeTask, Output, Score, Task, TextBatch, untrusted};
 use tempfile::TempPath;
 
 use crate::measure::crew::Crew;
@@ -29,7 +29,7 @@ const BATCH: usize = 16;
 /// Judges a contender, by its place in the plan.
 type Judge<'a> = Box<dyn Fn(usize) -> std::result::Result<QualityScore, String> + 'a>;
 
-/// The data for judging quality, if a study asks for it, or if an encoder is measured at a reduced precision.
+/// The data for judging quality, if a study asks for it, or if texts are encoded at a reduced precision.
 /// The inner `Err` says why there is none.
 pub(crate) fn bundled(
     request: &Request,
@@ -60,7 +60,7 @@ pub(crate) fn bundled(
         .map(|data| Some(data.map(QualityData::Retrieval)))
 }
 
-/// How an encoder's texts become vectors or scores, and its pooling, which leaves out the tokens of a prompt if it is to.
+/// How a model's texts become vectors or scores, and its pooling, which leaves out the tokens of a prompt if it is to.
 pub(crate) fn encoded(
     bundle: &Bundle,
     tokenizer: Option<&Text>,
@@ -95,8 +95,8 @@ fn retrieval_of(
     (task, width): (EncodeTask, Width),
     pooled: &Pooled,
 ) -> Result<std::result::Result<Retrieval, String>> {
-    let file = |name: &str| read_file(&places.configs.base().join("texts").join(name));
-    let (pairs, plain) = (file("pairs.jsonl")?.prompts, file("encoders.txt")?.prompts);
+    let file = |name: &str| read_file(&places.configs.base().join(name));
+    let (pairs, plain) = (file(encode::PAIRS)?.prompts, file(encode::TEXTS)?.prompts);
     let queries = distinct(pairs.iter().filter_map(|pair| pair.text.clone()));
     let found = pairs.iter().filter_map(|pair| pair.pair.clone());
     let documents = distinct(found.chain(plain.iter().filter_map(|text| text.text.clone())));
@@ -229,20 +229,15 @@ impl Crew<'_> {
         contender: &Contender,
         asked: &Retrieval,
     ) -> std::result::Result<Vec<Vec<f32>>, String> {
-        let plan::Work::Encode(work) = &self.plan.work else { return Err("it encodes no texts".into()) };
-        let width = work.width;
+        let work = self.plan.work.encode().ok_or("it encodes no texts")?;
         let types = asked.types.chunks(BATCH).map(<[_]>::to_vec).chain(std::iter::repeat_with(Vec::new));
         let texts = asked.texts.chunks(BATCH).map(<[_]>::to_vec);
         let cases = texts.zip(types).map(|(texts, types)| TextBatch { texts, types }).collect();
-        let work = Work::Encode(EncodeWork { cases, task: work.task, steps: work.steps.clone() });
-        let task = Task::Answer(Answer { work, parity: None });
+        let task = Task::Answer(Answer { work: work.of(cases), parity: None });
         let events = self.done(index, &self.job(contender, task)).map_err(|failure| failure.sentence())?;
         let vectors: Vec<Vec<f32>> =
             answers(events).unwrap_or_default().into_iter().flat_map(Output::into_vectors).collect();
-        let is_whole = |(vector, text): (&Vec<f32>, &Vec<u32>)| {
-            vector.len() == width.numbers(text.len()) && vector.iter().all(|number| number.is_finite())
-        };
-        if vectors.len() != asked.texts.len() || !vectors.iter().zip(&asked.texts).all(is_whole) {
+        if !work.are_whole(&vectors, &asked.texts) {
             return Err(
                 "it did not give each bundled text finite numbers of the size that the model has".into()
             );
@@ -366,14 +361,7 @@ pub fn prompts_in(path: &Path, text: &str) -> Result<Suite> {
     Ok(suite)
 }
 
-/// The bundled default texts for encoders: pairs, for a model that gives each one score.
+/// The bundled default texts to encode.
 pub(crate) fn usual(request: &Request, bundle: &Bundle, places: &Places) -> Result<Suite> {
-    let head = bundle.config().scoring();
-    let is_reranker = head.is_some_and(|head| matches!(head.of, Scored::Texts(_)) && head.labels == 1);
-    let scores = match request.encode.task {
-        None => is_reranker,
-        Some(task) => task == TaskAsked::Rerank,
-    };
-    let file = if scores { "texts/pairs.jsonl" } else { "texts/encoders.txt" };
-    read_file(&places.configs.base().join(file))
+    read_file(&places.configs.base().join(encode::usual_texts(request.encode.task, bundle.config())))
 }

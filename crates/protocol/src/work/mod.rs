@@ -45,6 +45,23 @@ impl Work {
         }
     }
 
+    /// Most sequences of a case, new tokens of each, and marks of a request.
+    pub fn sizes(&self) -> (usize, usize, usize) {
+        fn most<T>(cases: &[T], count: impl Fn(&T) -> usize) -> usize {
+            cases.iter().map(count).max().unwrap_or(0)
+        }
+        match self {
+            Work::Generate(work) => {
+                (most(&work.cases, |case| case.prompts.len()), work.new_tokens, work.new_tokens)
+            }
+            Work::Denoise(work) => {
+                (most(&work.cases, |case| case.prompts.len()), work.new_tokens, work.how.steps)
+            }
+            Work::Encode(work) => (most(&work.cases, |case| case.texts.len()), 0, 1),
+            Work::Graph(work) => (0, 0, most(&work.cases, |case| case.sets)),
+        }
+    }
+
     /// Whether keys and values are to be kept from one mark to the next, where the model has any.
     pub fn kv_cache(&self) -> KvCache {
         match self {

@@ -9,6 +9,7 @@ use comparison::judge::metrics::Metric;
 use comparison::judge::report::limit::Share;
 use comparison::judge::report::verdicts::Comparison;
 use comparison::judge::report::{self, Change, Figure, Report, Row, number};
+use comparison::judge::work::encode::FromTextRow;
 use serde_json::{Value, json};
 pub use texts::texts;
 
@@ -155,8 +156,7 @@ fn figure(row: &Row, metric: Metric) -> String {
 /// A line for each batch of texts and each framework: the tokenizer's time, the framework's, and both. `None` where the
 /// tokenizer was not timed.
 pub(crate) fn from_text(report: &Report) -> Option<Table> {
-    let titles = ["Tokenizer (ms)", "Encoder (ms)", "Text to vector (ms)", "texts/s"];
-    let mut table = Table::of(["Batch", "Framework"], titles);
+    let mut table = Table::of(["Batch", "Framework"], FromTextRow::TITLES);
     for batch in &report.from_text {
         for row in &batch.rows {
             let figures =

@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn hidden_states_are_named_by_what_they_come_after() {
         let names: Vec<_> = (0..3).map(|layer| name(layer, 3, true)).collect();
-        assert_eq!(name(2, 3, false), "layer 2", "an encoder may have no norm behind its last layer");
+        assert_eq!(name(2, 3, false), "layer 2", "a model may have no norm behind its last layer");
         assert_eq!(names, ["embeddings", "layer 1", "final norm"]);
     }
 

@@ -171,10 +171,10 @@ pub struct ContenderParity {
     /// The reason why there are no layers between prompt and logits.
     pub no_layers: Option<String>,
     pub continuation: Option<Continuation>,
-    /// How far an encoder's vectors are from the reference's.
+    /// How far vectors are from the reference's.
     pub vectors: Option<VectorAgreement>,
-    /// Whether two processes generated the same tokens, and otherwise where they first differ. For an
-    /// encoder: whether their vectors were equal to the last bit.
+    /// Whether two processes generated the same tokens, and otherwise where they first differ; or whether their
+    /// vectors were equal to the last bit.
     pub repeated: Option<Repeated>,
     pub text: Option<std::result::Result<TextScore, String>>,
 }
@@ -186,7 +186,7 @@ pub enum Repeated {
         prompt: String,
         token: usize,
     },
-    /// An encoder's vectors differ in their bits.
+    /// Vectors differ in their bits.
     OtherBits,
 }
 

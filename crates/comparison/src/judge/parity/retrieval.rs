@@ -1,4 +1,4 @@
-//! The search results of an encoder at its own precision, compared with the reference's in f32.
+//! The search results of vectors or scores at a contender's own precision, compared with the reference's in f32.
 
 use crate::facts::agreement::RetrievalScore;
 use crate::facts::agreement::cosine;

@@ -107,7 +107,7 @@ pub struct ParityRow {
     pub no_layers: Option<String>,
     pub first_beyond: Option<String>,
     pub continuation: Option<Continuation>,
-    /// How far an encoder's vectors are from the reference's.
+    /// How far vectors are from the reference's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vectors: Option<VectorAgreement>,
     /// Whether two processes generated the same tokens, or vectors equal to the last bit.

@@ -12,8 +12,8 @@ use crate::facts::run::Run;
 use crate::judge::metrics::{Metric, by_round, by_round_of};
 use crate::judge::report::memory::{kv_cache_bytes, kv_cache_element};
 use crate::judge::work::encode;
-use crate::plan::work::{Encode, Generate};
-use crate::plan::{self, Contender, Plan, Prompted};
+use crate::plan::work::Generate;
+use crate::plan::{Contender, Plan, Prompted};
 
 /// The least work of a model's computation, from its shapes and its stored weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -124,8 +124,8 @@ pub enum Bound {
 pub fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMap<String, Limit> {
     let of_contender = |contender: &Contender| {
         let (label, precision) = (contender.label.as_str(), contender.precision);
-        if let plan::Work::Encode(work) = &plan.work {
-            return Some((label.to_owned(), encoding(plan, config, evidence, contender, work)?));
+        if let Some(work) = plan.work.encode() {
+            return Some((label.to_owned(), encode::limit((plan, work), config, evidence, contender)?));
         }
         // Without a cache, or with all positions computed in every step, the bytes of a step are not the
         // limit.
@@ -138,34 +138,7 @@ pub fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMa
     plan.contenders.iter().filter_map(of_contender).collect()
 }
 
-/// The share of the arithmetic limit that an encoder reaches in the batch with the most tokens. A small one
-/// may be bound by reading the weights, or by the time that operations need to start.
-fn encoding(
-    plan: &Plan,
-    config: &ModelConfig,
-    evidence: &Evidence,
-    contender: &Contender,
-    work: &Encode,
-) -> Option<Limit> {
-    let label = contender.label.as_str();
-    let case = (0..plan.work.cases()).max_by_key(|&case| plan.work.case_tokens(case))?;
-    let texts = &work.batches.get(case)?.texts;
-    let operations = encode::operations(config, texts.iter().map(Vec::len));
-    let times = by_round_of(Metric::Total, case..case + 1, plan, evidence, label);
-    let rates = times.into_iter().map(|ms| Some(1e3 / ms?));
-    let arithmetic: Vec<_> = beside(plan, evidence, label).map(|speeds| Some(speeds?.1)).collect();
-    let share = share(rates, &arithmetic, operations, Bound::Compute);
-    Some(Limit {
-        weights: encode::weights(config, contender.precision).ok()? as f64,
-        kv_cache: 0.0,
-        operations,
-        decode: None,
-        prefill: None,
-        encoding: share.filter(|_| is_probed(plan, evidence, contender.precision)),
-    })
-}
-
-fn is_probed(plan: &Plan, evidence: &Evidence, precision: Precision) -> bool {
+pub(crate) fn is_probed(plan: &Plan, evidence: &Evidence, precision: Precision) -> bool {
     probes(plan, evidence).all(|probe| probe.precision == precision.name())
 }
 
@@ -210,7 +183,7 @@ pub(crate) fn probes<'a>(plan: &'a Plan, evidence: &'a Evidence) -> impl Iterato
 }
 
 /// Read bandwidth and arithmetic at each round's process: the mean of the probes before and after it.
-fn beside<'a>(
+pub(crate) fn beside<'a>(
     plan: &'a Plan,
     evidence: &'a Evidence,
     label: &'a str,
@@ -227,7 +200,7 @@ fn beside<'a>(
     })
 }
 
-fn share(
+pub(crate) fn share(
     times_a_second: impl Iterator<Item = Option<f64>>,
     limits: &[Option<f64>],
     work: f64,

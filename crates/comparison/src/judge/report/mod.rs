@@ -21,7 +21,7 @@ use bundle::{Manifest, ModelConfig};
 use fairness::{Breach, MACHINE, RuleState};
 pub use hybrid::Hybrid;
 use limit::Flag;
-use prompts::{FromText, PromptFigures};
+use prompts::PromptFigures;
 pub use prompts::{LoadParts, Loads};
 use protocol::{GpuWork, Memory, untrusted};
 use row::Floor;
@@ -38,6 +38,7 @@ use crate::facts::run::{Environment, Noise, Run};
 pub use crate::history::State;
 use crate::judge::metrics::{self, Metric};
 use crate::judge::report::verdicts::Verdict;
+use crate::judge::work::encode::{self, FromText};
 use crate::plan::Plan;
 
 /// Version of the JSON, and of the other files of a results directory.
@@ -239,7 +240,7 @@ impl Report {
             hybrids: hybrid::hybrids(plan, evidence, &rows, noise.as_deref()),
             rows,
             prompts: prompts::prompts(plan, evidence),
-            from_text: prompts::from_text(plan, evidence),
+            from_text: encode::from_text(plan, evidence),
             comparisons,
             rules,
             sanity,

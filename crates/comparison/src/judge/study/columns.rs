@@ -7,7 +7,8 @@ use super::{Cell, CellRow, Compiled};
 use crate::judge::metrics::Metric;
 use crate::judge::report::memory::Part;
 use crate::judge::report::{State, number};
-use crate::plan::sweep::{SweepKind, TOKEN_BY_TOKEN};
+use crate::plan::sweep::SweepKind;
+use crate::plan::work::denoise::TOKEN_BY_TOKEN;
 use crate::plan::{Axis, Setting, Settings};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,7 +155,7 @@ const DENOISED: [Column; 5] = [
     Column::Metric(Metric::PeakMemory),
 ];
 
-/// The columns of a study of encoders. Batches of several texts have no time of a single one, and vice versa.
+/// The columns of a study of texts to encode. Batches of several texts have no time of a single one, and vice versa.
 const ENCODED: [Metric; 6] = [
     Metric::EncodingThroughput,
     Metric::SingleText,
@@ -164,7 +165,7 @@ const ENCODED: [Metric; 6] = [
     Metric::PeakMemory,
 ];
 
-/// The columns of a study of an encoder's precisions.
+/// The columns of a study of their precisions.
 const ENCODED_PRECISIONS: [Column; 9] = [
     Column::Metric(Metric::EncodingThroughput),
     Column::Metric(Metric::SingleText),
@@ -178,7 +179,7 @@ const ENCODED_PRECISIONS: [Column; 9] = [
 ];
 
 /// The columns of figures, after those of the axes and the framework's. Models that continue texts have
-/// others than encoders.
+/// others than those that encode them.
 pub fn columns(kind: SweepKind, cells: &[Cell]) -> Vec<Column> {
     let mut rows = cells.iter().flat_map(|cell| &cell.rows);
     let encodes = rows.any(|row| row.metrics.contains_key(&Metric::EncodedTokens));

@@ -49,7 +49,7 @@ pub struct Outcome {
 pub struct Side {
     pub contender: String,
     pub precision: String,
-    /// Throughput in tokens per second, for encoders in texts per second.
+    /// Throughput in tokens per second, or in texts per second.
     pub throughput: Option<f64>,
     /// Time of one request in milliseconds, to its last mark.
     pub total_ms: Option<f64>,
@@ -117,7 +117,7 @@ fn deciding(cell: &Cell) -> Metric {
     if has_mistakes(std::slice::from_ref(&cell.settings)) { total(cell) } else { throughput(cell) }
 }
 
-/// The throughput of a cell: for encoders, that of batches of texts.
+/// The throughput of a cell, or that of its batches of texts.
 pub fn throughput(cell: &Cell) -> Metric {
     if has(cell, Metric::EncodingThroughput) { Metric::EncodingThroughput } else { Metric::Throughput }
 }

@@ -4,13 +4,17 @@ use std::collections::BTreeSet;
 
 use bundle::{BundleError, ModelConfig, Precision, StoredTensor, TensorSpec, scale_name};
 use protocol::Vectors;
+use serde::{Deserialize, Serialize};
 
 use super::Selection;
 use crate::facts::agreement::VectorAgreement;
+use crate::facts::evidence::Evidence;
 use crate::history::Case;
 use crate::judge::metrics::Metric::*;
-use crate::plan::WorkKind;
+use crate::judge::metrics::by_round_of;
+use crate::judge::report::limit::{Bound, Limit, beside, is_probed, share};
 use crate::plan::work::{Encode, encode};
+use crate::plan::{Contender, Plan, WorkKind};
 
 pub(super) const NAME: &str = "encode";
 
@@ -59,10 +63,97 @@ pub(super) fn difference(ours: &Vectors, theirs: &Vectors) -> VectorAgreement {
     found
 }
 
+// From text to vector: the time of the tokenizer, which is the same for all, and then of each framework.
+
+/// A batch of texts, from text to vectors.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FromText {
+    pub batch: String,
+    pub texts: usize,
+    /// Time of tokenising all its texts, in milliseconds: geometric mean over rounds, the least and the most.
+    pub tokenising_ms: f64,
+    pub tokenising_range_ms: (f64, f64),
+    /// One for each contender that has a figure.
+    pub rows: Vec<FromTextRow>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FromTextRow {
+    pub framework: String,
+    /// Time of the request, in milliseconds: geometric mean over rounds.
+    pub request_ms: f64,
+    /// The sum of both times.
+    pub total_ms: f64,
+    /// Texts ÷ that sum.
+    pub texts_per_second: f64,
+}
+
+impl FromTextRow {
+    /// Titles of a batch's time of tokenising and of a contender's figures, in a table.
+    pub const TITLES: [&'static str; 4] =
+        ["Tokenizer (ms)", "Encoder (ms)", "Text to vector (ms)", "texts/s"];
+}
+
+/// Every batch, if the tokenizer was timed.
+pub fn from_text(plan: &Plan, evidence: &Evidence) -> Vec<FromText> {
+    let of_case = |case: usize| {
+        let rounds = evidence.tokenised.iter().flatten();
+        let rounds: Vec<f64> = rounds.filter_map(|round| Some(*round.get(case)? as f64 / 1e6)).collect();
+        let tokenising_ms = statistics::geometric_mean(&rounds)?;
+        let (texts, _) = plan.work.size(case);
+        let row = |label: &str| {
+            let times = by_round_of(Total, case..case + 1, plan, evidence, label);
+            let request_ms = statistics::geometric_mean(&times.into_iter().flatten().collect::<Vec<_>>())?;
+            let total_ms = tokenising_ms + request_ms;
+            let texts_per_second = texts as f64 * 1e3 / total_ms;
+            Some(FromTextRow { framework: label.to_owned(), request_ms, total_ms, texts_per_second })
+        };
+        Some(FromText {
+            batch: plan.work.case_name(case).to_owned(),
+            texts,
+            tokenising_ms,
+            tokenising_range_ms: (
+                rounds.iter().copied().fold(f64::INFINITY, f64::min),
+                rounds.iter().copied().fold(0.0, f64::max),
+            ),
+            rows: plan.contenders.iter().filter_map(|contender| row(&contender.label)).collect(),
+        })
+    };
+    (0..plan.work.cases()).filter_map(of_case).collect()
+}
+
+// The machine's limit.
+
+/// The share of the arithmetic limit that an encoder reaches in the batch with the most tokens. A small one
+/// may be bound by reading the weights, or by the time that operations need to start.
+pub(crate) fn limit(
+    (plan, work): (&Plan, &Encode),
+    config: &ModelConfig,
+    evidence: &Evidence,
+    contender: &Contender,
+) -> Option<Limit> {
+    let label = contender.label.as_str();
+    let case = (0..plan.work.cases()).max_by_key(|&case| plan.work.case_tokens(case))?;
+    let texts = &work.batches.get(case)?.texts;
+    let operations = operations(config, texts.iter().map(Vec::len));
+    let times = by_round_of(Total, case..case + 1, plan, evidence, label);
+    let rates = times.into_iter().map(|ms| Some(1e3 / ms?));
+    let arithmetic: Vec<_> = beside(plan, evidence, label).map(|speeds| Some(speeds?.1)).collect();
+    let share = share(rates, &arithmetic, operations, Bound::Compute);
+    Some(Limit {
+        weights: weights(config, contender.precision).ok()? as f64,
+        kv_cache: 0.0,
+        operations,
+        decode: None,
+        prefill: None,
+        encoding: share.filter(|_| is_probed(plan, evidence, contender.precision)),
+    })
+}
+
 /// Least operations for texts of these lengths, without padding: two for each parameter of the layers'
 /// products and each token; for each head and each token with a key that it sees, `q · k` and the weighted
 /// sum of `v`. Norms, activations, softmax and heads are left out.
-pub(crate) fn operations(config: &ModelConfig, lengths: impl Iterator<Item = usize> + Clone) -> f64 {
+fn operations(config: &ModelConfig, lengths: impl Iterator<Item = usize> + Clone) -> f64 {
     let matrices: usize = matrices(config).iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum();
     let of_text = |tokens: usize| {
         let seen = |layer: usize| {
@@ -76,7 +167,7 @@ pub(crate) fn operations(config: &ModelConfig, lengths: impl Iterator<Item = usi
 }
 
 /// Bytes of the layers' products, as stored, which every batch reads.
-pub(crate) fn weights(config: &ModelConfig, precision: Precision) -> Result<u64, BundleError> {
+fn weights(config: &ModelConfig, precision: Precision) -> Result<u64, BundleError> {
     let names = matrices(config).into_iter().map(|tensor| tensor.name);
     let names: BTreeSet<String> = names.flat_map(|name| [scale_name(&name), name]).collect();
     let stored = config.stored(precision)?;
@@ -116,6 +207,8 @@ pub(super) fn case(work: &Encode) -> Case {
 
 #[cfg(test)]
 mod tests {
+    use protocol::{Marks, Sample};
+
     use super::*;
     use crate::facts::testing;
 
@@ -137,5 +230,23 @@ mod tests {
         // q, o, gate, up and down of 64 rows, k and v of 32; a scale for each.
         let rows = 2 * (5 * 64 + 2 * 32);
         assert_eq!(weights(&config, Precision::Int8).unwrap(), rows * 64 + 4 * rows);
+    }
+
+    #[test]
+    fn both_times_add_up_and_rounds_are_averaged() {
+        let plan = testing::plan(&["a", "b"]);
+        let sample = Sample { marks_ns: Marks::new(2_000_000, []), ..Sample::default() };
+        let mut evidence = Evidence::default();
+        assert_eq!(from_text(&plan, &evidence), [], "the tokenizer was not timed");
+        for (round, ns) in [1_000_000, 4_000_000].into_iter().enumerate() {
+            evidence.runs.push(testing::measured("a", round, Vec::new(), vec![vec![sample.clone()]]));
+            evidence.tokenised.push(Ok(vec![ns]));
+        }
+        let [batch] = &from_text(&plan, &evidence)[..] else { panic!("one case") };
+        assert!((batch.tokenising_ms - 2.0).abs() < 1e-9, "{batch:?}");
+        assert_eq!(batch.tokenising_range_ms, (1.0, 4.0));
+        let [row] = &batch.rows[..] else { panic!("b has no figure") };
+        assert_eq!(row.framework, "a");
+        assert!((row.total_ms - 4.0).abs() < 1e-9 && (row.texts_per_second - 250.0).abs() < 1e-6, "{row:?}");
     }
 }

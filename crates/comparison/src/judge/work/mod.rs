@@ -1,7 +1,7 @@
 //! Differences in judging between kinds of work, one file each: their metrics, the outputs that parity reads,
 //! and their fields in a record of the history.
 
-pub(crate) mod encode;
+pub mod encode;
 mod graph;
 
 use protocol::{Decode, Load, Output};

@@ -1,11 +1,16 @@
 //! Generation by masked diffusion: its settings, the resolved work, and invalid requests.
 
 use bundle::ModelConfig;
-use protocol::{Algorithm, DenoiseWork, KvCache, MaskedCase, Output, Sample, Steps};
+use clap::Args;
+use protocol::{Algorithm, DenoiseWork, KvCache, MaskedCase, Output, Sample, Steps, finite};
 use serde::{Deserialize, Serialize};
 
 use super::{Describe, Prompted, Proof, WorkKind};
-use crate::plan::{DecodeAsked, DenoiseAsked, Failure, Request, Result, SamplingAsked};
+use crate::plan::sweep::usual;
+use crate::plan::{Axis, DecodeAsked, Failure, Request, Result, SamplingAsked, Setting, Settings, flags};
+
+/// The topic of its flags in the help, and their heading.
+pub const TOPIC: (&str, &str) = ("diffusion", "Masked diffusion");
 
 /// The settings of Dream's demonstration.
 const ALGORITHM: Algorithm = Algorithm::Entropy;
@@ -110,7 +115,34 @@ impl Describe for Denoise {
     }
 }
 
+/// Settings of denoising; `None` means the default. Temperature, top-p and top-k are those of sampling.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, Args)]
+#[serde(default, deny_unknown_fields)]
+pub struct DenoiseAsked {
+    /// Steps of denoising, each a pass over all positions [default: as many as new tokens]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = flags::number(), help_heading = TOPIC.1,
+          hide_short_help = true)]
+    pub steps: Vec<u32>,
+    /// Which positions a step unmasks [default: entropy]
+    #[arg(long, value_parser = flags::algorithm(), help_heading = TOPIC.1, hide_short_help = true)]
+    pub algorithm: Option<Algorithm>,
+    /// Draw the positions by softmax(confidence / T); 0 takes the surest [default: 0]
+    #[arg(long, value_name = "T", value_parser = flags::temperature, help_heading = TOPIC.1,
+          hide_short_help = true)]
+    #[serde(deserialize_with = "finite::optional")]
+    pub alg_temp: Option<f32>,
+    /// Time at which the last step ends, from 0 up to less than 1; steps begin at 1 [default: 0.001]
+    #[arg(long, value_name = "T", value_parser = flags::eps, help_heading = TOPIC.1, hide_short_help = true)]
+    #[serde(deserialize_with = "finite::optional")]
+    pub eps: Option<f32>,
+}
+
 impl DenoiseAsked {
+    /// Whether nothing is asked for.
+    pub fn is_default(&self) -> bool {
+        *self == DenoiseAsked::default()
+    }
+
     /// The task for `new_tokens`.
     pub fn denoise(
         &self,
@@ -173,10 +205,10 @@ pub(super) fn resolve(
         };
     };
     let refuse = |what: &str| Err(Failure::usage(format!("{model} generates by masked diffusion: {what}")));
-    if request.kv_cache == KvCache::Off || request.study.arms.iter().any(|arm| arm.kv_cache.is_some()) {
+    if request.has_cache_switch() {
         return refuse("every pass computes all positions, so there is no KV cache to switch off");
     }
-    if request.context.iter().any(|&tokens| tokens > 0) {
+    if request.has_context() {
         return refuse("nothing is kept from one pass to the next, so leave --context out");
     }
     if request.study.text {
@@ -194,6 +226,48 @@ pub(super) fn resolve(
     // Tokens are drawn within a step, whatever the next one is fed.
     let forced = request.decode == DecodeAsked::Forced;
     Ok(Some(Denoise { prompted: prompted.clone(), forced, how }))
+}
+
+// Its study, over steps and new tokens.
+
+/// The default model for denoising.
+const DIFFUSION_MODEL: &str = "synthetic:diffucoder-160m";
+
+/// Fills in the axes of a study of masked diffusion.
+pub(crate) fn complete(request: &mut Request) {
+    if request.models == [configs::DEFAULT_MODEL] {
+        request.models = vec![DIFFUSION_MODEL.to_owned()];
+    }
+    usual(&mut request.denoise.steps, &[8, 16, 32, 64]);
+    usual(&mut request.new_tokens, &[64]);
+    usual(&mut request.prompt_tokens, &[16]);
+}
+
+/// The value on the axis of steps for a masked-diffusion model's body as a token-by-token decoder.
+pub const TOKEN_BY_TOKEN: &str = "token by token";
+
+/// The cells of a study of denoising: for each length also the same body token by token, at equal tokens.
+pub(crate) fn beside_token_by_token(cells: Vec<(Settings, Request)>) -> Vec<(Settings, Request)> {
+    let mut all: Vec<(Settings, Request)> = Vec::new();
+    for (settings, mut request) in cells {
+        let mut body = (settings.clone(), request.clone());
+        body.0.insert(Axis::Steps, Setting::Name(TOKEN_BY_TOKEN.to_owned()));
+        body.1 = Request { denoise: DenoiseAsked::default(), autoregressive: true, ..body.1 };
+        if !all.iter().any(|(place, _)| *place == body.0) {
+            all.push(body);
+        }
+        let asked = (request.denoise.steps.first(), request.new_tokens.first());
+        if let (Some(steps), Some(tokens)) = asked
+            && steps > tokens
+        {
+            let reason = format!(
+                "{steps} steps for {tokens} new tokens: a step that unmasks nothing is a pass for nothing"
+            );
+            request.study.refused = Some(reason);
+        }
+        all.push((settings, request));
+    }
+    all
 }
 
 #[cfg(test)]

@@ -1,18 +1,34 @@
 //! Texts to vectors, or to scores.
 
-use bundle::{Head, ModelConfig, Pooled, Scored};
-use protocol::{EncodeTask, EncodeWork, Input, KvCache, Load, Output, Sample, Step, TextBatch};
+mod texts;
+
+use bundle::{ModelConfig, Pooled};
+use clap::{Args, ValueEnum};
+use configs::SuitePrompt;
+use protocol::{EncodeTask, EncodeWork, Input, KvCache, Load, Output, Sample, Step, TextBatch, Way};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
+pub use texts::{Batch, LengthsAsked, Made, Width, check, cut, longest_taken, made, usual_texts};
+use texts::{Lengths, chosen};
 
 use super::{Describe, Proof, WorkKind};
 use crate::plan::chat::Written;
-use crate::plan::options::Lengths;
-use crate::plan::options::UsualRequests;
-use crate::plan::work;
-use crate::plan::{EncodeAsked, Failure, LengthsAsked, Prompt, Request, Result, TaskAsked, VectorsAsked};
+use crate::plan::draft::Engines;
+use crate::plan::serving::UsualRequests;
+use crate::plan::sweep::{SweepKind, usual};
+use crate::plan::{Failure, Prompt, Request, Result, work};
 
+/// The topic of its flags in the help, and their heading.
+pub const TOPIC: (&str, &str) = ("encoders", "Encoders");
+/// Its flags, where they are refused.
+pub(super) const FLAGS: &str = "--task, --pooling, --lengths and the other flags of encoders";
+/// Its part of the help on --batch, and on `ab`.
+pub const BATCH_HELP: &str = "of encoders, sizes of batches of texts [default: 1,32]";
+pub const PADDING_HELP: &str = "padding: an encoder's batches unpadded against padded to the longest text";
+/// The bundled texts, and pairs of texts, under `configs`.
+pub const TEXTS: &str = "texts/encoders.txt";
+pub const PAIRS: &str = "texts/pairs.jsonl";
 /// Default batch sizes: a single text, and many.
 pub const BATCHES: [usize; 2] = [1, 32];
 /// Requests of several callers.
@@ -33,38 +49,131 @@ pub struct Encode {
     pub load: Option<Load>,
 }
 
-/// Number of numbers for each text, or for each of its tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Settings for texts to encode.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
+#[serde(default, deny_unknown_fields)]
+pub struct EncodeAsked {
+    /// Task of an encoder: vectors of texts, scores of texts, or scores of their tokens [default: as the model's files
+    /// say]
+    #[arg(long, value_enum, value_name = "embed|rerank|classify", hide_possible_values = true,
+          help_heading = TOPIC.1, hide_short_help = true)]
+    pub task: Option<TaskAsked>,
+    #[command(flatten)]
+    #[serde(skip_serializing_if = "VectorsAsked::is_default")]
+    pub vectors: VectorsAsked,
+    /// Lengths of an encoder's texts in tokens: real, fixed:N, or uniform:A-B, drawn for each text [default: real]
+    #[arg(long, value_name = "real|fixed:N|uniform:A-B", help_heading = TOPIC.1, hide_short_help = true)]
+    pub lengths: LengthsAsked,
+    /// Cut texts that are longer than an encoder takes: its max_seq_length, or its positions
+    #[arg(long, help_heading = TOPIC.1, hide_short_help = true)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub truncate: bool,
+    /// Time an encoder's tokenizer, too: from text to vector, with the crate tokenizers for all frameworks
+    #[arg(long, help_heading = TOPIC.1, hide_short_help = true)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub include_tokenizer: bool,
+}
+
+impl EncodeAsked {
+    pub fn is_default(&self) -> bool {
+        *self == EncodeAsked::default()
+    }
+
+    /// Whether a study may choose the lengths of texts: none are asked for, and tokenising is not timed.
+    pub(crate) fn has_real_lengths(&self) -> bool {
+        self.lengths == LengthsAsked::Real && !self.include_tokenizer
+    }
+}
+
+/// How the vectors of texts are made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
+#[serde(default, deny_unknown_fields)]
+pub struct VectorsAsked {
+    /// How an encoder makes the vector of a text from those of its tokens [default: as its files say, else mean]
+    #[arg(long, value_enum, value_name = "WAY", help_heading = TOPIC.1, hide_short_help = true)]
+    pub pooling: Option<PoolingAsked>,
+    /// Whether an encoder's vectors are divided by their length [default: as its files say]
+    #[arg(long, value_name = "true|false", help_heading = TOPIC.1, hide_short_help = true)]
+    pub normalise: Option<bool>,
+    /// Put this prompt of an encoder's files in front of each text, or none [default: default_prompt_name of its files]
+    #[arg(long, value_name = "NAME|none", help_heading = TOPIC.1, hide_short_help = true)]
+    pub prompt_name: Option<String>,
+}
+
+impl VectorsAsked {
+    pub fn is_default(&self) -> bool {
+        *self == VectorsAsked::default()
+    }
+}
+
+/// A way to make one vector of a text from those of its tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub enum Width {
-    OfText(usize),
-    OfToken(usize),
+pub enum PoolingAsked {
+    /// The first token's
+    Cls,
+    /// The mean
+    Mean,
+    /// The largest of each component
+    Max,
+    /// The last token's
+    Last,
+    /// The sum, divided by the root of the number of tokens
+    MeanSqrtLen,
+    /// The mean with the place of each token as its weight
+    WeightedMean,
 }
 
-/// Texts that are encoded together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Batch {
-    pub name: String,
-    /// The token ids of each text.
-    pub texts: Vec<Vec<u32>>,
-    /// The type of each token; all 0 if empty.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub types: Vec<Vec<u32>>,
+impl PoolingAsked {
+    /// The name on the command line.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    pub(crate) fn way(self) -> Way {
+        match self {
+            PoolingAsked::Cls => Way::Cls,
+            PoolingAsked::Mean => Way::Mean,
+            PoolingAsked::Max => Way::Max,
+            PoolingAsked::Last => Way::Last,
+            PoolingAsked::MeanSqrtLen => Way::MeanSqrtLen,
+            PoolingAsked::WeightedMean => Way::WeightedMean,
+        }
+    }
 }
 
-/// The task of an encoder: batches of these texts, pooled as the model's files say.
+/// The task of an encoder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum, strum::IntoStaticStr)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum TaskAsked {
+    /// Vectors
+    Embed,
+    /// Scores of texts, such as pairs of a question and an answer
+    Rerank,
+    /// Scores of the tokens of texts
+    Classify,
+}
+
+impl TaskAsked {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// The work of an encoder: batches of these texts, pooled as the model's files say.
 pub(super) fn resolve(
     request: &Request,
     config: &ModelConfig,
-    (texts, pooled): (Vec<Prompt>, Option<Pooled>),
+    (mut texts, pooled): (Vec<Prompt>, Option<Pooled>),
     seed: u64,
 ) -> Result<Encode> {
     let model = request.model();
     let refuse = |what: String| Err(Failure::usage(format!("{model} encodes texts: {what}")));
-    let arms = &request.study.arms;
     let of_decoders = [
-        ("--context", request.context.iter().any(|&tokens| tokens > 0)),
-        ("--kv-cache", request.kv_cache == KvCache::Off || arms.iter().any(|arm| arm.kv_cache.is_some())),
+        ("--context", request.has_context()),
+        ("--kv-cache", request.has_cache_switch()),
         ("--new-tokens", !request.new_tokens.is_empty()),
         ("--prefill-chunk", !request.prefill_chunk.is_empty()),
         ("--chat", request.chat),
@@ -91,14 +200,14 @@ pub(super) fn resolve(
             "texts of {longest} tokens are longer than the model's {positions} positions"
         ));
     }
-    let most = truncate.then(|| longest_taken(config, pooled.as_ref()));
-    let fitting = |text: Prompt| {
-        let Prompt { tokens, types, .. } = text;
-        let (tokens, types) = cut((tokens, types), most);
-        known_types(Prompt { tokens, types, ..text }, config)
-    };
-    let texts: Vec<Prompt> = texts.into_iter().map(fitting).collect();
-    for text in &texts {
+    for text in &mut texts {
+        if *truncate {
+            cut([&mut text.tokens, &mut text.types], longest_taken(config, pooled.as_ref()));
+        }
+        // The tokenizer may distinguish types that the model does not.
+        if config.token_types() < 2 {
+            text.types.clear();
+        }
         // If lengths are asked for, a long text is cut.
         let kept = if lengths == LengthsAsked::Real { text.tokens.len() } else { text.tokens.len().min(1) };
         check(&text.tokens[..kept], &text.name, config)?;
@@ -128,131 +237,6 @@ pub(super) fn resolve(
     })
 }
 
-/// How a model's texts become vectors or scores.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Made {
-    pub task: EncodeTask,
-    pub steps: Vec<Step>,
-    pub width: Width,
-    /// What is put in front of each text.
-    pub prompt: Option<String>,
-    /// What users may not expect. Each sentence follows the model's name.
-    pub notes: Vec<String>,
-}
-
-/// How texts are encoded: for the task asked for, or else the one that the model's files are for: scores if it has a head,
-/// else vectors.
-///
-/// # Errors
-/// Why that is impossible; the text follows the model's name.
-pub fn made(
-    config: &ModelConfig,
-    pooled: Option<&Pooled>,
-    (task, asked): (Option<TaskAsked>, &VectorsAsked),
-) -> std::result::Result<Made, String> {
-    let head = config.scoring();
-    let scores = |head: &Head| {
-        if !asked.is_default() {
-            return Err("gives scores: --pooling, --normalise and --prompt-name are for vectors".to_owned());
-        }
-        let width = match head.of {
-            Scored::Texts(_) => Width::OfText(head.labels),
-            Scored::Tokens => Width::OfToken(head.labels),
-        };
-        Ok(Made { task: EncodeTask::Score, steps: Vec::new(), width, prompt: None, notes: Vec::new() })
-    };
-    match (task, head) {
-        (None | Some(TaskAsked::Classify), Some(head)) => return scores(head),
-        (Some(TaskAsked::Rerank), Some(head)) => {
-            let is_of_texts = matches!(head.of, Scored::Texts(_));
-            return if is_of_texts {
-                scores(head)
-            } else {
-                Err("scores tokens: its task is classify".into())
-            };
-        }
-        (Some(task @ (TaskAsked::Rerank | TaskAsked::Classify)), None) => {
-            return Err(format!("has no head that gives scores, which {} needs", task.name()));
-        }
-        (None | Some(TaskAsked::Embed), _) => {}
-    }
-    let mut notes = Vec::new();
-    if pooled.is_none() && asked.pooling.is_none() {
-        notes.push(
-            "does not say in its files how the vectors of tokens are pooled: it is their mean, as in sentence-transformers; \
-             --pooling names another way"
-                .to_owned(),
-        );
-    }
-    let own = pooled.cloned().unwrap_or_default();
-    let prompt = prompt(&own, asked.prompt_name.as_deref(), &mut notes)?;
-    let mut whole = own.whole();
-    if let (Some(pooling), Some(Step::Pool { ways, .. })) = (asked.pooling, whole.first_mut()) {
-        *ways = vec![pooling.way()];
-    }
-    let end = whole.iter().rposition(|step| !matches!(step, Step::Cut(_))).unwrap_or(0);
-    match (asked.normalise, whole.get(end) == Some(&Step::Normalise)) {
-        (Some(true), false) => whole.insert(whole.len().min(end + 1), Step::Normalise),
-        (Some(false), true) => drop(whole.remove(end)),
-        _ => {}
-    }
-    let mut width = config.hidden_size;
-    for step in &whole {
-        if let Step::Dense(dense) = step
-            && dense.inputs != width
-        {
-            return Err(format!(
-                "has a dense module for vectors of {} numbers, and that pooling gives {width}: leave --pooling out",
-                dense.inputs
-            ));
-        }
-        width = step.width(width);
-    }
-    let Pooled { pooling, normalise, steps, .. } = own.with(whole);
-    Ok(Made {
-        task: EncodeTask::Embed { pooling, normalise },
-        steps,
-        width: Width::OfText(width),
-        prompt,
-        notes,
-    })
-}
-
-/// The text of the prompt in front of each text: that of a name, or of the files' default.
-fn prompt(
-    pooled: &Pooled,
-    name: Option<&str>,
-    notes: &mut Vec<String>,
-) -> std::result::Result<Option<String>, String> {
-    let own = pooled.default_prompt.as_deref();
-    match name.or(own) {
-        None | Some("none") => Ok(None),
-        Some(chosen) => {
-            let Some(text) = pooled.prompts.get(chosen) else {
-                let names: Vec<&str> = pooled.prompts.keys().map(String::as_str).collect();
-                let there = if names.is_empty() { "none".into() } else { names.join(", ") };
-                return Err(format!("has no prompt {chosen:?} in its files; there are {there}"));
-            };
-            if name.is_none() && !text.is_empty() {
-                notes.push(format!(
-                    "asks for its prompt {chosen:?} in front of each text, which is {text:?}; --prompt-name none leaves it out"
-                ));
-            }
-            Ok((!text.is_empty()).then(|| text.clone()))
-        }
-    }
-}
-
-impl Width {
-    /// Number of numbers for a text of so many tokens.
-    pub fn numbers(self, tokens: usize) -> usize {
-        match self {
-            Width::OfText(width) => width,
-            Width::OfToken(width) => width * tokens,
-        }
-    }
-}
-
 /// The kind of work of batches of so many texts.
 pub fn kind(sizes: impl Iterator<Item = usize> + Clone) -> WorkKind {
     match (sizes.clone().any(|texts| texts == 1), sizes.clone().any(|texts| texts > 1)) {
@@ -262,79 +246,38 @@ pub fn kind(sizes: impl Iterator<Item = usize> + Clone) -> WorkKind {
     }
 }
 
-/// A text without token types if the model does not distinguish them.
-fn known_types(text: Prompt, config: &ModelConfig) -> Prompt {
-    let types = config.encoder.as_ref().map_or(0, |encoder| encoder.token_types);
-    if types > 1 { text } else { Prompt { types: Vec::new(), ..text } }
+/// Rejects a pair of texts that is not to be encoded, and one without texts.
+pub(crate) fn check_pair(prompt: &SuitePrompt, name: &str, config: &ModelConfig) -> Result<()> {
+    if prompt.pair.is_none() || config.encodes() && prompt.text.is_some() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("{name} is a pair of texts: pairs are for encoders, and both have a text")))
 }
 
-/// The longest text in tokens that a model accepts: the limit in its files, or its number of positions.
-pub fn longest_taken(config: &ModelConfig, pooled: Option<&Pooled>) -> usize {
-    let said = pooled.and_then(|pooled| pooled.max_tokens);
-    said.unwrap_or(config.max_positions).min(config.max_positions)
-}
-
-/// A text's ids and types, cut to `most` tokens. The last, which marks the end of the text, stays the last.
-pub fn cut((mut tokens, mut types): (Vec<u32>, Vec<u32>), most: Option<usize>) -> (Vec<u32>, Vec<u32>) {
-    let Some(most) = most.filter(|&most| tokens.len() > most) else { return (tokens, types) };
-    for row in [&mut tokens, &mut types] {
-        if let Some(last) = row.pop() {
-            row.truncate(most.saturating_sub(1));
-            row.push(last);
-        }
+/// Rejects settings for texts to encode, as the model continues them.
+pub(super) fn refuse(request: &Request) -> Result<()> {
+    if request.encode.is_default() {
+        return Ok(());
     }
-    (tokens, types)
-}
-
-/// Rejects a text that the model cannot encode.
-pub fn check(tokens: &[u32], name: &str, config: &ModelConfig) -> Result<()> {
-    if tokens.is_empty() {
-        return Err(Failure::usage(format!("{name} is empty: there is nothing to encode")));
-    }
-    let (length, positions) = (tokens.len(), config.max_positions);
-    if length > positions {
-        return Err(Failure::usage(format!(
-            "{name} has {length} tokens, more than the model's {positions} positions; --truncate cuts it"
-        )));
-    }
-    Ok(())
-}
-
-/// So many of the texts, in turn. A single one is that of median length.
-fn chosen(texts: &[Prompt], size: usize) -> Vec<&Prompt> {
-    if size != 1 {
-        return texts.iter().cycle().take(size).collect();
-    }
-    let mut sorted: Vec<&Prompt> = texts.iter().collect();
-    sorted.sort_by_key(|text| text.tokens.len());
-    sorted.get(sorted.len() / 2).into_iter().copied().collect()
-}
-
-impl Batch {
-    fn new(texts: &[Prompt], size: usize, lengths: &mut Lengths) -> Batch {
-        let chosen = chosen(texts, size);
-        let name = if size == 1 { "1 text".to_owned() } else { format!("{size} texts") };
-        let (mut tokens, mut types) = (Vec::new(), Vec::new());
-        for text in chosen {
-            let places = lengths.places(text.tokens.len());
-            tokens.push(places.iter().map(|&place| text.tokens[place]).collect());
-            let kind = |&place: &usize| text.types.get(place).copied().unwrap_or(0);
-            types.push(places.iter().map(kind).collect::<Vec<u32>>());
-        }
-        if types.iter().flatten().all(|&kind| kind == 0) {
-            types.clear();
-        }
-        Batch { name, texts: tokens, types }
-    }
-
-    fn tokens(&self) -> usize {
-        self.texts.iter().map(Vec::len).sum()
-    }
+    Err(Failure::usage(format!("{} continues texts: {FLAGS} are for models such as minilm", request.model())))
 }
 
 impl Encode {
+    /// The same work of these batches.
+    pub fn of(&self, cases: Vec<TextBatch>) -> protocol::Work {
+        protocol::Work::Encode(EncodeWork { cases, task: self.task, steps: self.steps.clone() })
+    }
+
+    /// Whether each text has finite numbers, as many as the model gives.
+    pub fn are_whole(&self, vectors: &[Vec<f32>], texts: &[Vec<u32>]) -> bool {
+        let is_whole = |(vector, text): (&Vec<f32>, &Vec<u32>)| {
+            vector.len() == self.width.numbers(text.len()) && vector.iter().all(|number| number.is_finite())
+        };
+        vectors.len() == texts.len() && vectors.iter().zip(texts).all(is_whole)
+    }
+
     /// The texts of each batch in writing; `texts` are the ones that its ids were made from.
-    pub(crate) fn written(&self, request: &Request, texts: &[Prompt]) -> Result<Vec<Vec<Written>>> {
+    fn written(&self, request: &Request, texts: &[Prompt]) -> Result<Vec<Vec<Written>>> {
         if request.encode.lengths != LengthsAsked::Real || !request.prompt_tokens.is_empty() {
             return Err(Failure::usage(
                 "--include-tokenizer times the texts as they are written, and they were to be cut to a length: leave out \
@@ -434,18 +377,12 @@ impl Describe for Encode {
     }
 
     fn of_reference(&self) -> protocol::Work {
-        let case = |batch: &Batch| TextBatch { texts: batch.texts.clone(), types: batch.types.clone() };
-        let cases = self.batches.iter().map(case).collect();
-        protocol::Work::Encode(EncodeWork { cases, task: self.task, steps: self.steps.clone() })
+        self.of(self.batches.iter().map(Batch::given).collect())
     }
 
     fn is_whole(&self, case: usize, output: &Output) -> bool {
         let Output::Vectors(output) = output else { return false };
-        let texts = self.batches.get(case).map_or(&[][..], |batch| &batch.texts);
-        let is_vector = |(vector, text): (&Vec<f32>, &Vec<u32>)| {
-            vector.len() == self.width.numbers(text.len()) && vector.iter().all(|number| number.is_finite())
-        };
-        output.vectors.len() == texts.len() && output.vectors.iter().zip(texts).all(is_vector)
+        self.batches.get(case).is_some_and(|batch| self.are_whole(&output.vectors, &batch.texts))
     }
 
     fn has_all_sequences(&self, sample: &Sample) -> bool {
@@ -458,8 +395,16 @@ impl Describe for Encode {
         sample.marks_ns.len() == 1 && has_calls && matches!(sample.output, Output::Vectors(_))
     }
 
+    fn fed(&self, _: &[Output]) -> Vec<TextBatch> {
+        self.batches.iter().map(Batch::given).collect()
+    }
+
     fn load(&self) -> Option<Load> {
         self.load
+    }
+
+    fn tokenised(&self, request: &Request, texts: &[Prompt]) -> Result<Option<Vec<Vec<Written>>>> {
+        request.encode.include_tokenizer.then(|| self.written(request, texts)).transpose()
     }
 
     fn proof(&self) -> Proof {
@@ -473,11 +418,103 @@ impl Describe for Encode {
     fn computing(&self, asked: &[(usize, &Input)]) -> Option<protocol::Work> {
         let batch = |(case, input): &(usize, &Input)| {
             let Input::Texts(texts) = input else { return None };
-            Some(Batch { texts: texts.clone(), ..self.batches.get(*case)?.clone() })
+            Some(TextBatch { texts: texts.clone(), types: self.batches.get(*case)?.types.clone() })
         };
-        let batches = asked.iter().map(batch).collect::<Option<Vec<_>>>()?;
-        Some(Encode { batches, load: None, ..self.clone() }.of_reference())
+        asked.iter().map(batch).collect::<Option<_>>().map(|batches| self.of(batches))
     }
+}
+
+// Its studies.
+
+/// Help on the sweep of this kind.
+pub(crate) const SWEEP: &str =
+    "Texts to vectors or scores, with an encoder, over --batch and --prompt-tokens";
+
+impl Request {
+    /// Whether its models encode texts, rather than continuing them. A study has one kind.
+    pub(crate) fn encodes(&self, engines: &dyn Engines) -> Result<bool> {
+        let mut of_kind = [None; 2];
+        for model in &self.models {
+            of_kind[usize::from(engines.encodes(model)?)].get_or_insert(model);
+            if let [Some(decoder), Some(encoder)] = of_kind {
+                return Err(Failure::usage(format!(
+                    "{encoder} encodes texts and {decoder} continues them: a study takes models of one kind"
+                )));
+            }
+        }
+        Ok(of_kind[1].is_some())
+    }
+}
+
+/// Takes an encoder if no model was named.
+fn take_encoder(request: &mut Request) {
+    if request.models == [configs::DEFAULT_MODEL] {
+        request.models = vec!["minilm".to_owned()];
+    }
+}
+
+/// Fills in the axes of a study of texts.
+pub(crate) fn complete_embedding(request: &mut Request) {
+    take_encoder(request);
+    usual(&mut request.batch, &[1, 8, 32]);
+    if request.encode.has_real_lengths() {
+        usual(&mut request.prompt_tokens, &[32, 128]);
+    }
+}
+
+/// Fills in the axes of a study that other models have, too.
+pub(crate) fn complete(kind: SweepKind, request: &mut Request) -> Result<()> {
+    match kind {
+        SweepKind::Precision => {
+            usual(&mut request.precisions, &bundle::Precision::ALL);
+            request.study.text = true;
+        }
+        SweepKind::Memory => {
+            usual(&mut request.batch, &[1, 8, 32]);
+            if request.encode.has_real_lengths() {
+                usual(&mut request.prompt_tokens, &[128]);
+            }
+            // Memory is the same on a noisy machine.
+            request.accept_noise = true;
+        }
+        SweepKind::Size if request.models.len() < 2 => {
+            return Err(Failure::usage(format!(
+                "{} encodes texts: a sweep over sizes of encoders takes --model several times",
+                request.model()
+            )));
+        }
+        SweepKind::Size => {}
+        _ => {
+            return Err(Failure::usage(format!(
+                "{} encodes texts, and `sweep {}` is for models that continue them: there are `sweep embed`, \
+                 `sweep precision`, `sweep memory` and `sweep size`",
+                request.model(),
+                kind.name()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Fills in the encoder and the batch of `ab padding`.
+pub(crate) fn complete_padding(request: &mut Request) -> Result<()> {
+    take_encoder(request);
+    usual(&mut request.batch, &[32]);
+    if request.batch.contains(&1) {
+        return Err(Failure::usage(
+            "a single text has no padding: `ab padding` takes a --batch of 2 or more",
+        ));
+    }
+    Ok(())
+}
+
+/// Why its models have no study of all optimisations.
+pub(crate) fn no_optimised(request: &Request) -> Failure {
+    Failure::usage(format!(
+        "{} encodes texts: `ab optimised` switches the KV cache among others, and is for models that continue \
+         texts; `ab half`, `ab jit` and `ab padding` take an encoder",
+        request.model()
+    ))
 }
 
 #[cfg(test)]
@@ -506,15 +543,6 @@ mod tests {
         }
         assert_ne!(inputs[0], inputs[1]);
         assert_eq!(Some(&inputs[0]), work.other_input(1, 0).as_ref());
-    }
-
-    #[test]
-    fn a_text_is_cut_before_the_token_that_ends_it() {
-        let text = || (vec![1, 5, 6, 7, 2], vec![0, 0, 0, 1, 1]);
-        assert_eq!(cut(text(), Some(3)), (vec![1, 5, 2], vec![0, 0, 1]));
-        assert_eq!(cut(text(), Some(5)), text());
-        assert_eq!(cut(text(), None), text());
-        assert_eq!(cut((vec![1, 5, 2], Vec::new()), Some(1)), (vec![2], Vec::new()));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::{Describe, Proof, WorkKind};
-use crate::plan::options::UsualRequests;
+use crate::plan::serving::UsualRequests;
+use crate::plan::sweep::{SweepKind, usual};
 use crate::plan::{DecodeAsked, Failure, Prompt, Request, Result, work};
 
 /// Requests of several callers.
@@ -64,11 +65,7 @@ impl Generate {
         }
         let prefill_chunk =
             request.prefill_chunk.first().map(|&tokens| tokens as usize).filter(|&tokens| tokens > 0);
-        let arms = &request.study.arms;
-        let is_off = |kv_cache: Option<KvCache>| kv_cache == Some(KvCache::Off);
-        if prefill_chunk.is_some()
-            && (is_off(Some(request.kv_cache)) || arms.iter().any(|arm| is_off(arm.kv_cache)))
-        {
+        if prefill_chunk.is_some() && request.has_cache_off() {
             return Err(Failure::usage(
                 "--prefill-chunk reads a prompt into the KV cache piece by piece: leave --kv-cache off out",
             ));
@@ -125,13 +122,9 @@ impl Generate {
 
 /// Rejects flags that are not for several callers.
 fn refuse_with_callers(request: &Request, decode: Decode) -> Result<()> {
-    let is_off = |kv_cache: Option<KvCache>| kv_cache == Some(KvCache::Off);
     let flags = [
-        ("--context", request.context.iter().any(|&tokens| tokens > 0)),
-        (
-            "--kv-cache off",
-            is_off(Some(request.kv_cache)) || request.study.arms.iter().any(|arm| is_off(arm.kv_cache)),
-        ),
+        ("--context", request.has_context()),
+        ("--kv-cache off", request.has_cache_off()),
         ("--batch", !request.batch.is_empty()),
         ("--temperature and --decode greedy", decode != Decode::Forced),
         ("--mixed", request.mixed),
@@ -257,6 +250,77 @@ impl Describe for Generate {
     }
 }
 
+// The axes of a study of texts that are continued.
+
+/// Fewest new tokens for the test after a short warm-up.
+const TESTED_TOKENS: u32 = 21;
+
+/// Published model shapes with seeded weights: see docs/how-to/your-model.md.
+const SIZES: [&str; 3] = ["synthetic:gpt2-124m", "synthetic:llama-160m", "synthetic:llama-360m"];
+
+/// Fills in the axes of a study of texts that are continued.
+pub(crate) fn complete(kind: SweepKind, request: &mut Request) -> Result<()> {
+    match kind {
+        SweepKind::Forward => {
+            if request.new_tokens.iter().any(|&tokens| tokens != 1) {
+                return Err(Failure::usage(
+                    "a forward pass yields one token: leave --new-tokens out, or `photofinish sweep generate`",
+                ));
+            }
+            request.new_tokens = vec![1];
+            usual(&mut request.batch, &[1, 2, 4, 8]);
+            usual(&mut request.prompt_tokens, &[128, 256, 512]);
+        }
+        SweepKind::Generate => {
+            usual(&mut request.prompt_tokens, &[16, 64, 256]);
+            usual(&mut request.new_tokens, &[32]);
+        }
+        SweepKind::Warmup | SweepKind::ShortWarmup => {
+            // Without its JIT, a framework may need a second for a token.
+            let (iterations, new_tokens) = if kind == SweepKind::Warmup { (6, 16) } else { (10, 32) };
+            request.iterations = request.iterations.filter(|&count| count > 1).or(Some(iterations));
+            if request.prompt_lengths.is_empty() {
+                usual(&mut request.prompt_tokens, &[16]);
+            }
+            usual(&mut request.new_tokens, &[new_tokens]);
+            if kind == SweepKind::ShortWarmup {
+                check_tested(&request.new_tokens)?;
+            }
+        }
+        SweepKind::Memory => {
+            usual(&mut request.batch, &[1, 2, 4, 8]);
+            usual(&mut request.prompt_tokens, &[128]);
+            usual(&mut request.new_tokens, &[16]);
+            // Memory is the same on a noisy machine.
+            request.accept_noise = true;
+        }
+        SweepKind::Precision => {
+            usual(&mut request.precisions, &bundle::Precision::ALL);
+            usual(&mut request.prompt_tokens, &[16]);
+            usual(&mut request.new_tokens, &[64]);
+            request.study.text = true;
+        }
+        SweepKind::Size => {
+            if request.models.len() < 2 {
+                request.models = SIZES.map(str::to_owned).to_vec();
+            }
+            usual(&mut request.prompt_tokens, &[16]);
+            usual(&mut request.new_tokens, &[32]);
+        }
+        SweepKind::Denoise | SweepKind::Embed | SweepKind::Callers => {}
+    }
+    Ok(())
+}
+
+/// Rejects requests that end before the test after a short warm-up does.
+fn check_tested(new_tokens: &[u32]) -> Result<()> {
+    let Some(few) = new_tokens.iter().find(|&&tokens| tokens < TESTED_TOKENS) else { return Ok(()) };
+    Err(Failure::usage(format!(
+        "the short warm-up is 5 tokens and its test 15, behind the first of prefill: --new-tokens {few} is too few, \
+         give {TESTED_TOKENS} or more"
+    )))
+}
+
 // Prompts followed by new tokens: common to continuation and masked diffusion.
 
 /// Most logits of one case that parity compares: 32 MB in each process's file, and in this program for each of the two
@@ -290,11 +354,6 @@ impl Lengths {
             new_tokens: first(&request.new_tokens)
                 .unwrap_or(suite.new_tokens.unwrap_or(USUAL_NEW_TOKENS) as usize),
         }
-    }
-
-    /// Whether prompts get no new tokens.
-    pub(crate) fn adds_none(&self) -> bool {
-        self.new_tokens == 0
     }
 
     /// The least length of a sequence; `prompts` are the prompts' lengths if they have no common one.
@@ -472,7 +531,7 @@ fn mixed(request: &Request, prompts: &[Prompt]) -> Result<String> {
     if let Some(&batch) = request.batch.first().filter(|&&batch| (batch as usize) < count) {
         return refused(format!("--mixed joins {count} prompts, which a batch of {batch} cannot hold"));
     }
-    if request.context.iter().any(|&tokens| tokens > 0) {
+    if request.has_context() {
         return refused("--mixed has no context before its prompts: leave --context out".into());
     }
     if request.prefill_chunk.iter().any(|&tokens| tokens > 0) {

@@ -8,14 +8,16 @@ use std::path::PathBuf;
 use bundle::{Dtype, Graph as Description, GraphInput, Size};
 use protocol::{Feed, GraphCase, GraphWork, Input, KvCache, Load, Output, Sample, Serve, Values};
 use serde::{Deserialize, Serialize};
-pub use sizes::dims;
+pub use sizes::{Dims, GraphAsked, InputAsked, NamedInput, dims};
 use sizes::{combinations, named, of_files, shape_words};
 
 use super::{Describe, Proof, WorkKind};
-use crate::plan::options::UsualRequests;
-use crate::plan::options::{GraphAsked, InputAsked};
-use crate::plan::work;
+use crate::plan::serving::UsualRequests;
+use crate::plan::work::{self, encode};
 use crate::plan::{Failure, PromptSource, Request, Result};
+
+/// The topic of its flags in the help, and their heading.
+pub const TOPIC: (&str, &str) = ("onnx", "ONNX files");
 
 /// Operators with random outputs.
 const RANDOM: [&str; 6] =
@@ -152,7 +154,7 @@ fn of_texts(request: &Request) -> Option<&'static str> {
         ("--prompt-lengths", !request.prompt_lengths.is_empty()),
         ("--context", !request.context.is_empty()),
         ("--batch", !request.batch.is_empty()),
-        ("--task, --pooling, --lengths and the other flags of encoders", !request.encode.is_default()),
+        (encode::FLAGS, !request.encode.is_default()),
         ("--steps, --algorithm and what else denoising takes", !request.denoise.is_default()),
         ("--temperature", request.sampling.temperature.is_some()),
         ("--kv-cache off", request.kv_cache == KvCache::Off),
@@ -463,31 +465,24 @@ mod tests {
     #[test]
     fn what_does_not_fit_the_file_is_one_sentence() {
         let none = BTreeMap::new();
-        let open = refused(&asked("", &[]), &none);
-        let expected = "of its inputs (images batchx3xwidth, ids batch, on scalar), batch, width are free: set sizes, such as \
-                        --dim batch=1,width=1";
-        assert!(open.contains(expected), "{open}");
-        assert!(
-            refused(&asked("batch=1", &[]), &none)
-                .contains("width is free: set sizes, such as --dim width=1")
-        );
-        assert!(
-            refused(&asked("batch=1,ids.0=1", &[]), &none).contains("sets the dimension \"batch\" twice")
-        );
-        assert!(
-            refused(&asked("height=1", &[]), &none)
-                .contains("no free dimension \"height\"; it has batch, width")
-        );
-        assert!(
-            refused(&asked("batch=1,width=1", &["z=1"]), &none)
-                .contains("no input \"z\"; it has images, ids, on")
-        );
-        assert!(refused(&asked("batch=1,width=1", &["on=0..3"]), &none).contains("beyond bool"));
-        let texts = Request { new_tokens: vec![3], ..asked("batch=1,width=1", &[]) };
-        assert!(refused(&texts, &none).contains("takes no --new-tokens"));
-        assert!(refused(&asked("batch=4000000,width=4000000", &[]), &none).contains("take smaller sizes"));
+        let open = "of its inputs (images batchx3xwidth, ids batch, on scalar), batch, width are free: set sizes, such \
+                    as --dim batch=1,width=1";
+        let whole = || asked("batch=1,width=1", &[]);
+        for (request, sentence) in [
+            (asked("", &[]), open),
+            (asked("batch=1", &[]), "width is free: set sizes, such as --dim width=1"),
+            (asked("batch=1,ids.0=1", &[]), "sets the dimension \"batch\" twice"),
+            (asked("height=1", &[]), "no free dimension \"height\"; it has batch, width"),
+            (asked("batch=1,width=1", &["z=1"]), "no input \"z\"; it has images, ids, on"),
+            (asked("batch=1,width=1", &["on=0..3"]), "beyond bool"),
+            (Request { new_tokens: vec![3], ..whole() }, "takes no --new-tokens"),
+            (asked("batch=4000000,width=4000000", &[]), "take smaller sizes"),
+        ] {
+            let why = refused(&request, &none);
+            assert!(why.contains(sentence), "{sentence}: {why}");
+        }
         let drawn = Description { operators: [("Bernoulli".to_owned(), 1)].into(), ..graph() };
-        let why = resolve(&asked("batch=1,width=1", &[]), &drawn, &none, 1).unwrap_err().to_string();
+        let why = resolve(&whole(), &drawn, &none, 1).unwrap_err().to_string();
         assert!(why.contains("draws random numbers (Bernoulli)"), "{why}");
     }
 }

@@ -2,7 +2,7 @@
 
 pub mod denoise;
 pub mod encode;
-mod generate;
+pub(crate) mod generate;
 pub mod graph;
 
 use std::collections::BTreeMap;
@@ -13,9 +13,10 @@ pub use denoise::Denoise;
 pub use encode::Encode;
 pub use generate::{Generate, Lengths, Prompted, check_context};
 pub use graph::Graph;
-use protocol::{Arrivals, Input, KvCache, Load, Output, Sample};
+use protocol::{Arrivals, Input, KvCache, Load, Output, Sample, TextBatch};
 use serde::{Deserialize, Serialize};
 
+use crate::plan::chat::Written;
 use crate::plan::{Failure, Prompt, Request, Result};
 
 /// The computation of requests. All other code uses it through [`Describe`].
@@ -121,26 +122,22 @@ pub trait Describe {
     }
 
     /// Positions of a sequence of a case with keys and values that are kept.
-    fn cache_positions(&self, case: usize) -> usize {
-        let _ = case;
+    fn cache_positions(&self, _case: usize) -> usize {
         0
     }
 
     /// Least bytes of a layer's numbers, in f32, for work with batches of any number of tokens.
-    fn least_activations(&self, config: &ModelConfig) -> u64 {
-        let _ = config;
+    fn least_activations(&self, _config: &ModelConfig) -> u64 {
         0
     }
 
     /// Number of numbers in the output of a request of a case, if there are many.
-    fn numbers(&self, case: usize) -> usize {
-        let _ = case;
+    fn numbers(&self, _case: usize) -> usize {
         0
     }
 
     /// Values that a worker draws or reads before a request of a case, untimed, if there are many.
-    fn drawn(&self, case: usize) -> usize {
-        let _ = case;
+    fn drawn(&self, _case: usize) -> usize {
         0
     }
 
@@ -195,8 +192,7 @@ pub trait Describe {
     }
 
     /// Number of positions of a case with logits that parity compares; `None` for work without logits.
-    fn judged_positions(&self, case: usize) -> Option<usize> {
-        let _ = case;
+    fn judged_positions(&self, _case: usize) -> Option<usize> {
         None
     }
 
@@ -208,26 +204,39 @@ pub trait Describe {
     fn proof(&self) -> Proof;
 
     /// Another input of the same size for a request of a case. `None` if its requests have the case's own.
-    fn other_input(&self, seed: u64, case: usize) -> Option<Input> {
-        let _ = (seed, case);
+    fn other_input(&self, _seed: u64, _case: usize) -> Option<Input> {
         None
     }
 
     /// The work that computes the outputs of such requests, a case for each.
-    fn computing(&self, asked: &[(usize, &Input)]) -> Option<protocol::Work> {
-        let _ = asked;
+    fn computing(&self, _asked: &[(usize, &Input)]) -> Option<protocol::Work> {
         None
     }
 
     /// Whether the context before each request is longer than so many tokens of lead-in and the prompt.
-    fn has_longer_context(&self, lead_in: usize) -> bool {
-        let _ = lead_in;
+    fn has_longer_context(&self, _lead_in: usize) -> bool {
         false
     }
 
     /// Fewest tokens that a request computes before its first mark, of all sequences together; 0 if unknown.
     fn shortest_pass(&self) -> usize {
         0
+    }
+
+    /// The sequences of each case along the outputs of requests, whose hidden states can be compared.
+    fn fed(&self, outputs: &[Output]) -> Vec<TextBatch> {
+        let prompts = self.prompted().map(Prompted::case_prompts).unwrap_or_default();
+        let along = |(prompts, output): (Vec<Vec<u32>>, &Output)| {
+            let texts =
+                prompts.iter().zip(output.tokens()).map(|(prompt, trace)| [&prompt[..], trace].concat());
+            TextBatch { texts: texts.collect(), types: Vec::new() }
+        };
+        prompts.into_iter().zip(outputs).map(along).collect()
+    }
+
+    /// The texts of each case in writing, if tokenising them is timed; `texts`: those that their ids were made from.
+    fn tokenised(&self, _request: &Request, _texts: &[Prompt]) -> Result<Option<Vec<Vec<Written>>>> {
+        Ok(None)
     }
 
     /// When requests come, if a turn holds many of several callers; the cold start is then the first of them.
@@ -274,6 +283,14 @@ impl Work {
         }
     }
 
+    /// Texts to encode, if it is that.
+    pub fn encode(&self) -> Option<&Encode> {
+        match self {
+            Work::Encode(work) => Some(work),
+            _ => None,
+        }
+    }
+
     /// Masked diffusion, if it is that.
     pub fn denoise(&self) -> Option<&Denoise> {
         match self {
@@ -291,22 +308,17 @@ pub(crate) fn resolve(
     arrays: &BTreeMap<String, graph::Given>,
     seed: u64,
 ) -> Result<Work> {
-    if config.graph.is_some() || config.encoder.is_some() {
+    if config.graph.is_some() || config.encodes() {
         refuse_mixed(request)?;
     }
     if let Some(graph) = &config.graph {
         return Ok(Work::Graph(graph::resolve(request, graph, arrays, seed)?));
     }
     graph::refuse(request)?;
-    if config.encoder.is_some() {
+    if config.encodes() {
         return Ok(Work::Encode(encode::resolve(request, config, (prompts, pooled), seed)?));
     }
-    if !request.encode.is_default() {
-        return Err(Failure::usage(format!(
-            "{} continues texts: --task, --pooling, --lengths and the other flags of encoders are for models such as minilm",
-            request.model()
-        )));
-    }
+    encode::refuse(request)?;
     let is_denoised = config.mask_token.is_some() && !request.autoregressive;
     if is_denoised {
         refuse_mixed(request)?;
