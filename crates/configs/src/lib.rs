@@ -77,6 +77,13 @@ pub struct Engine {
     /// estimate is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<EngineMemory>,
+    /// The share of its CPU time that is the engine's own arithmetic, as a run measured it, for machines without perf:
+    /// rule R19.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_code: Option<OwnCode>,
+    /// The column of the framework's own implementation, which it is compared with below the table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stock: Option<String>,
     /// Variables that name the places on disk where its framework keeps compiled kernels from one process to
     /// the next.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -129,6 +136,11 @@ impl Engine {
         }
     }
 
+    /// Whether its name says that it computes with code of its own beside the framework's: `candle+`.
+    pub fn is_assisted(&self) -> bool {
+        self.base().ends_with('+')
+    }
+
     /// Whether this is the framework itself and not a variant of it.
     pub fn is_plain(&self) -> bool {
         self.name == self.framework
@@ -139,6 +151,31 @@ impl Engine {
     pub fn parts(&self) -> Option<[&str; 2]> {
         let option = |name: &str| self.options.get(name).map(String::as_str);
         Some([option("prefill")?, option("decode")?]).filter(|_| self.framework == HYBRID)
+    }
+}
+
+/// How much of a contender's CPU time is arithmetic of the engine, not of its framework.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnCode {
+    /// Share of the CPU time of steps, 0 to 1.
+    pub decode: f64,
+    /// Share of the CPU time of a prompt, 0 to 1.
+    pub prefill: f64,
+    /// The parts of `configs/profile.toml` that it consists of, the largest first.
+    #[serde(default)]
+    pub parts: Vec<String>,
+    /// The function that most CPU time of steps was in, and that of a prompt, with the share: the kernels that ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<String>,
+    /// The day on which it was measured, if not in this run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<String>,
+}
+
+impl OwnCode {
+    pub fn largest(&self) -> f64 {
+        self.decode.max(self.prefill)
     }
 }
 

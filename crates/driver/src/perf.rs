@@ -1,20 +1,24 @@
-//! A table of where a worker spends its time. The worker runs one job under `perf record`, which is only
-//! switched on for the requests, so load, warm-up and hashing are excluded.
+//! Where a worker spends its time. The worker runs one job under `perf record`, which is only switched on for the
+//! requests, so load, warm-up and hashing are excluded. A table shows the parts; a comparison takes the share of the
+//! engine's own arithmetic from them (rule R19).
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
+use std::ops::RangeInclusive;
 use std::path::Path;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use comparison::facts::run::Ending;
 use comparison::plan::{Failure, Result};
+use configs::OwnCode;
 use protocol::{Case, Decode, Finish, GenerateWork, Job, KvCache, Measure, Task, Warmup, Work, untrusted};
 use serde::Deserialize;
 use setup::tooling::process::{command, output_of};
 
 use crate::measure::machine::Confinement;
-use crate::measure::process::Process;
+use crate::measure::process::{Process, now};
 use crate::measure::running_worker::RunningWorker;
 use crate::measure::worker::Worker;
 use crate::measure::{self, Scratch};
@@ -45,7 +49,7 @@ pub(crate) fn require_perf() -> Result<()> {
     })
 }
 
-/// Profiles so many requests of a worker with a job of [`WorkArgs::task`]: a table of parts with their shares. Messages name
+/// Profiles so many requests of a worker with a job of [`task`]: a table of parts with their shares. Messages name
 /// it by its label.
 pub(crate) fn profile(
     label: &str,
@@ -54,9 +58,58 @@ pub(crate) fn profile(
     requests: usize,
     rules: &[Rule],
 ) -> Result<String> {
+    let samples = sampled(label, worker, job, requests..=requests)?;
+    Ok(table(&parts(rules, samples)))
+}
+
+/// Time of one phase that is sampled, if fewer requests than [`MOST_REQUESTS`] fill it.
+const SAMPLED: Duration = Duration::from_millis(600);
+
+const MOST_REQUESTS: usize = 1000;
+
+/// How much of the worker's CPU time is arithmetic of the engine, by the parts that the rules call so. `job`: the job of a
+/// task, of steps and of a prompt.
+pub(crate) fn own_code(
+    label: &str,
+    worker: &Worker,
+    job: impl Fn(Phase) -> Job,
+    rules: &[Rule],
+) -> Result<OwnCode> {
+    let mut shares = [0.0; 2];
+    let mut found: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut kernels = Vec::new();
+    for (phase, share) in [Phase::Decode, Phase::Prefill].into_iter().zip(&mut shares) {
+        let mut samples = sampled(label, worker, &job(phase), 1..=MOST_REQUESTS)?;
+        samples.retain(|sample| part(rules, sample).is_none_or(|rule| !rule.idle));
+        let all: f64 = samples.iter().map(|sample| sample.share).sum();
+        if let Some(most) = samples.iter().max_by(|a, b| a.share.total_cmp(&b.share)) {
+            let (of, name, object) = (phase.name(), short(&most.symbol), &most.object);
+            kernels.push(format!("{of}: {name} of {object}, {:.0} %", 100.0 * most.share / all));
+        }
+        for sample in &samples {
+            if let Some(rule) = part(rules, sample).filter(|rule| rule.own) {
+                *share += sample.share / all;
+                *found.entry(&rule.part).or_default() += sample.share / all;
+            }
+        }
+    }
+    let mut parts: Vec<(&str, f64)> =
+        found.into_iter().filter(|(_, share)| *share >= LEAST / 100.0).collect();
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let parts = parts.into_iter().map(|(name, _)| name.to_owned()).collect();
+    Ok(OwnCode { decode: shares[0], prefill: shares[1], parts, kernels, recorded: None })
+}
+
+/// Whether some rule says which part of this framework's engine is arithmetic of its own.
+pub(crate) fn knows_own_code(rules: &[Rule]) -> bool {
+    rules.iter().any(|rule| rule.own)
+}
+
+/// perf's samples of a job: of the fewest requests at least, and of more up to the most, until [`SAMPLED`].
+fn sampled(label: &str, worker: &Worker, job: &Job, requests: RangeInclusive<usize>) -> Result<Vec<Sample>> {
     let scratch = Scratch::new().map_err(|error| failed(&error))?;
     measure::finished(label, record(worker, job, requests, scratch.path())?)?;
-    Ok(table(&parts(rules, report(&scratch.path().join("data"))?)))
+    report(&scratch.path().join("data"))
 }
 
 /// perf's samples, by symbol.
@@ -73,7 +126,7 @@ fn report(data: &Path) -> Result<Vec<Sample>> {
 }
 
 /// Runs the worker under perf, which records from the end of warm-up to the last answer.
-fn record(worker: &Worker, job: &Job, requests: usize, scratch: &Path) -> Result<Ending> {
+fn record(worker: &Worker, job: &Job, requests: RangeInclusive<usize>, scratch: &Path) -> Result<Ending> {
     let control = scratch.join("control");
     output_of(command("mkfifo").arg(&control)).map_err(|error| failed(&error))?;
     let fifo = format!("fifo:{}", control.display());
@@ -90,7 +143,14 @@ fn record(worker: &Worker, job: &Job, requests: usize, scratch: &Path) -> Result
     let mut running = RunningWorker::start(Ok(perf), worker, job, None, Confinement::default(), None);
     if running.warm_up(MOST_WARMUP) {
         switch("enable\n")?;
-        if (0..requests).all(|_| running.request(0, None).is_some()) {
+        let begun = now();
+        let is_due =
+            |done: usize| done < *requests.start() || (done < *requests.end() && begun.elapsed() < SAMPLED);
+        let mut done = 0;
+        while is_due(done) && running.request(0, None).is_some() {
+            done += 1;
+        }
+        if !is_due(done) {
             switch("disable\n")?;
             running.ask_to_finish(Finish::default());
         }
@@ -136,6 +196,12 @@ pub(crate) struct Rule {
     object: String,
     #[serde(default)]
     symbols: Vec<String>,
+    /// Whether it is arithmetic of the engine, not of its framework (rule R19).
+    #[serde(default)]
+    own: bool,
+    /// Whether it computes nothing: how long a thread spins depends on how busy the machine is.
+    #[serde(default)]
+    idle: bool,
 }
 
 impl Rule {
@@ -189,11 +255,16 @@ struct Part {
     symbols: Vec<Sample>,
 }
 
+/// The first rule that takes a sample.
+fn part<'a>(rules: &'a [Rule], sample: &Sample) -> Option<&'a Rule> {
+    rules.iter().find(|rule| rule.takes(sample))
+}
+
 fn parts(rules: &[Rule], samples: Vec<Sample>) -> Vec<Part> {
     let mut parts: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
     for sample in samples {
-        let rule = rules.iter().find(|rule| rule.takes(&sample));
-        parts.entry(rule.map_or("other", |rule| &rule.part).to_owned()).or_default().push(sample);
+        let name = part(rules, &sample).map_or("other", |rule| &rule.part).to_owned();
+        parts.entry(name).or_default().push(sample);
     }
     let mut parts: Vec<Part> = parts
         .into_iter()
@@ -274,31 +345,30 @@ impl WorkArgs {
         };
         (self.prompt_tokens.unwrap_or(prompt) as usize, self.new_tokens.unwrap_or(new) as usize)
     }
+}
 
-    /// A measuring job that is mostly one phase. The choice of tokens does not affect the work.
-    pub(crate) fn task(&self, vocab_size: usize) -> Task {
-        let (prompt, new_tokens) = self.lengths();
-        let tokens = |count: usize| (0..count).map(|i| ((100 + i % 100) % vocab_size) as u32).collect();
-        let case = Case { prompts: vec![tokens(prompt)], trace: vec![tokens(new_tokens)], ..Case::default() };
-        Task::Measure(Measure {
-            work: Work::Generate(GenerateWork {
-                cases: vec![case],
-                new_tokens,
-                decode: Decode::Forced,
-                kv_cache: KvCache::On,
-                prefill_chunk: None,
-            }),
-            warmup: Warmup {
-                min_iterations: 1,
-                max_iterations: MOST_WARMUP,
-                max_ns: 30_000_000_000,
-                settled_within: 0.05,
-                from_cold: false,
-            },
-            lead_in: 0,
-            load: None,
-        })
-    }
+/// A measuring job of requests with so many tokens of the prompt and new ones. The choice of tokens does not affect the work.
+pub(crate) fn task(vocab_size: usize, (prompt, new_tokens): (usize, usize)) -> Task {
+    let tokens = |count: usize| (0..count).map(|i| ((100 + i % 100) % vocab_size) as u32).collect();
+    let case = Case { prompts: vec![tokens(prompt)], trace: vec![tokens(new_tokens)], ..Case::default() };
+    Task::Measure(Measure {
+        work: Work::Generate(GenerateWork {
+            cases: vec![case],
+            new_tokens,
+            decode: Decode::Forced,
+            kv_cache: KvCache::On,
+            prefill_chunk: None,
+        }),
+        warmup: Warmup {
+            min_iterations: 1,
+            max_iterations: MOST_WARMUP,
+            max_ns: 30_000_000_000,
+            settled_within: 0.05,
+            from_cold: false,
+        },
+        lead_in: 0,
+        load: None,
+    })
 }
 
 #[cfg(test)]
@@ -316,7 +386,7 @@ mod tests {
 
     fn rule(part: &str, object: &str, symbols: &[&str]) -> Rule {
         let symbols = symbols.iter().map(|name| (*name).to_owned()).collect();
-        Rule { part: part.into(), object: object.into(), symbols }
+        Rule { part: part.into(), object: object.into(), symbols, own: false, idle: false }
     }
 
     #[test]
@@ -346,7 +416,8 @@ mod tests {
 
     #[test]
     fn a_job_is_mostly_of_the_phase_asked_for() {
-        let tokens = |phase| match (WorkArgs { phase, prompt_tokens: None, new_tokens: None }).task(1000) {
+        let lengths = |phase| WorkArgs { phase, prompt_tokens: None, new_tokens: None }.lengths();
+        let tokens = |phase| match task(1000, lengths(phase)) {
             Task::Measure(Measure { work: Work::Generate(work), .. }) => {
                 (work.cases[0].prompts[0].len(), work.cases[0].trace[0].len())
             }

@@ -2,7 +2,7 @@
 
 use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{DType, Result, bail};
-use worker::engine::{self, CacheMemory, Device, InEffect, KvCachePolicy, Want};
+use worker::engine::{self, CacheMemory, Device, Foreigns, InEffect, KvCachePolicy, Want};
 
 use crate::decoder::{self, Answer, Decoder};
 use crate::model::Model;
@@ -80,6 +80,9 @@ pub(crate) fn in_effect(
         kernels: kernels.into(),
         shard_bytes: None,
         hybrid: None,
+        // On plain elements it is public, but no documented way of a product.
+        semi_public: ["k_quants::matmul, on the pool's threads"].into_iter().collect(),
+        changed_defaults: Foreigns::default(),
     }
 }
 

@@ -11,9 +11,9 @@ use engine_candle::Candle;
 use engine_ort::Ort;
 use engine_tch::Tch;
 use worker::engine::{
-    self, Bundle, CacheMemory, Decode, Device, EngineError, HandOver, HandsOver, HiddenStates, InEffect,
-    InferenceEngine, KvCachePolicy, Options, Precision, Result, Runtime, Settings, Want, check_append,
-    check_begin, check_causal,
+    self, Bundle, CacheMemory, Decode, Device, EngineError, Foreigns, HandOver, HandsOver, HiddenStates,
+    InEffect, InferenceEngine, KvCachePolicy, Options, Precision, Result, Runtime, Settings, Want,
+    check_append, check_begin, check_causal,
 };
 
 const OPTIONS: [&str; 2] = ["prefill", "decode"];
@@ -216,6 +216,8 @@ fn together(parts: &[(&str, InEffect); 2]) -> InEffect {
         kernels: [named(&parts[PREFILL], "prefill"), named(&parts[DECODE], "decode")].concat().into(),
         shard_bytes: None,
         hybrid: Some(engine::Hybrid { prefill: (*prefill).into(), decode: (*decode).into(), alone: None }),
+        semi_public: of_prefill.semi_public.iter().chain(of_decode.semi_public.iter()).cloned().collect(),
+        changed_defaults: Foreigns::default(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use worker::engine::{CacheMemory, Plane, Result};
+use worker::engine::{CacheMemory, Foreigns, Plane, Result};
 
 use super::*;
 
@@ -56,6 +56,8 @@ impl Part for Toy {
             kernels: vec!["none"].into(),
             shard_bytes: None,
             hybrid: None,
+            semi_public: Foreigns::default(),
+            changed_defaults: Foreigns::default(),
         }
     }
 }

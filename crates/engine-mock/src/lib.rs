@@ -16,7 +16,7 @@ use std::time::Duration;
 pub use output::through;
 pub use script::{Noise, ProcessNoise};
 use worker::engine::{
-    Allocated, Bench, Bundle, Decode, Encode, EncodeTask, EngineError, HiddenStates, InEffect,
+    Allocated, Bench, Bundle, Decode, Encode, EncodeTask, EngineError, Foreigns, HiddenStates, InEffect,
     InferenceEngine, KvCachePolicy, Padding, Profile, Result, Run, Runtime, Settings, Side, Texts, Want,
     check_append, check_append_each, check_begin,
 };
@@ -163,6 +163,8 @@ impl InferenceEngine for Mock {
             kernels: vec![self.script.kernel()].into(),
             shard_bytes: None,
             hybrid: None,
+            semi_public: Foreigns::default(),
+            changed_defaults: Foreigns::default(),
         }
     }
 

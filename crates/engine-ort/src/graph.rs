@@ -5,7 +5,7 @@ use ort::memory::Allocator;
 use ort::session::SessionInputValue;
 use ort::session::builder::SessionBuilder;
 use ort::value::{DynTensor, DynTensorValueType, TensorElementType};
-use worker::engine::{Device, EngineError, InEffect, KvCachePolicy, Result, Run, Settings, Tensor};
+use worker::engine::{Device, EngineError, Foreigns, InEffect, KvCachePolicy, Result, Run, Settings, Tensor};
 
 use crate::model::Running;
 use crate::runtime::{Library, Optimization, Options, framework, session_builder};
@@ -51,6 +51,8 @@ impl GraphSession {
             kernels: vec!["the file's operators on the CPU execution provider"].into(),
             shard_bytes: None,
             hybrid: None,
+            semi_public: Foreigns::default(),
+            changed_defaults: Foreigns::default(),
         }
     }
 }

@@ -15,8 +15,8 @@ use onnx::{Attention, DataType};
 use ort::environment::Environment;
 use worker::engine;
 use worker::engine::{
-    Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
-    Options as _, Padding, Precision, Profile, Result, Run, Runtime, Settings, Side, Want,
+    Bundle, Decode, Device, Encode, EngineError, Foreigns, HiddenStates, InEffect, InferenceEngine,
+    KvCachePolicy, Options as _, Padding, Precision, Profile, Result, Run, Runtime, Settings, Side, Want,
 };
 
 use crate::encoder::Encoder;
@@ -262,6 +262,8 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
         kernels,
         shard_bytes: None,
         hybrid: None,
+        semi_public: Foreigns::default(),
+        changed_defaults: Foreigns::default(),
     }
 }
 

@@ -29,9 +29,9 @@ use sequences::Sequences;
 use shim::InferenceMode;
 use tch::{Kind, TchError, Tensor};
 use worker::engine::{
-    self, Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine,
-    KvCachePolicy, Options, Padding, Precision, Profile, Result, Runtime, Settings, Side, Want, check_append,
-    check_append_each, check_begin,
+    self, Bench, Bundle, Decode, Device, Encode, EngineError, Foreigns, HiddenStates, InEffect,
+    InferenceEngine, KvCachePolicy, Options, Padding, Precision, Profile, Result, Runtime, Settings, Side,
+    Want, check_append, check_append_each, check_begin,
 };
 
 pub struct Tch {
@@ -126,6 +126,8 @@ impl InferenceEngine for Tch {
             kernels: kernels(model).into(),
             shard_bytes: None,
             hybrid: None,
+            semi_public: semi_public(model),
+            changed_defaults: Foreigns::default(),
         }
     }
 
@@ -318,6 +320,24 @@ fn kernels(model: &Model) -> Vec<String> {
     };
     let growth = model.kinds.grows.then_some("cat of old and new keys and values in every append");
     kernels.into_iter().chain(growth).map(str::to_owned).collect()
+}
+
+/// What a layer's products use outside libtorch's documented operators.
+fn semi_public_linear(layout: Layout) -> Option<&'static str> {
+    match layout {
+        Layout::Xnnpack => Some("prepacked::linear_clamp_run"),
+        Layout::Onednn => Some("mkldnn::_linear_pointwise"),
+        Layout::ByRow => Some("oneDNN switched off for a product of 1 or 2 rows"),
+        Layout::Int8 => Some("_weight_int8pack_mm"),
+        Layout::Int4 => Some("_weight_int4pack_mm_for_cpu"),
+        Layout::Widened | Layout::Converted | Layout::Plain => None,
+    }
+}
+
+fn semi_public(model: &Model) -> Foreigns {
+    let cut = model.fused && !model.kinds.in_products && model.options.1 == tch::Device::Cpu;
+    let attention = cut.then_some("_scaled_dot_product_flash_attention_for_cpu, for long contexts");
+    semi_public_linear(model.layout).into_iter().chain(attention).collect()
 }
 
 /// The device by its name for every engine.

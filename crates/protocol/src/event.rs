@@ -179,6 +179,13 @@ pub struct InEffect {
     /// The engines of a worker that reads prompts on one and computes steps on another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hybrid: Option<Hybrid>,
+    /// What it uses outside the framework's documented interface: operators without documentation, features of a
+    /// dependency, switches thrown within a step. A short phrase each.
+    #[serde(default, skip_serializing_if = "Foreigns::is_empty")]
+    pub semi_public: Foreigns,
+    /// The framework's defaults that it changes, with the reason. A short phrase each.
+    #[serde(default, skip_serializing_if = "Foreigns::is_empty")]
+    pub changed_defaults: Foreigns,
 }
 
 /// The first request after load: the first case's, as it is measured later.

@@ -58,6 +58,8 @@ pub(crate) fn environment() -> Environment {
     Environment {
         host: "host".into(),
         cpu: "A Processor".into(),
+        cpu_family: None,
+        threads_per_core: None,
         cpu_extensions: Vec::new(),
         is_virtual: None,
         physical_cores: Some(2),

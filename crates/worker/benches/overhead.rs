@@ -17,7 +17,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use worker::engine::{
-    Bundle, Decode, Device, InEffect, InferenceEngine, KvCachePolicy, Result, Runtime, Settings, Want,
+    Bundle, Decode, Device, Foreigns, InEffect, InferenceEngine, KvCachePolicy, Result, Runtime, Settings,
+    Want,
 };
 
 #[path = "../tests/all/support/fixture.rs"]
@@ -74,6 +75,8 @@ impl InferenceEngine for Punctual {
             kernels: vec!["waiting"].into(),
             shard_bytes: None,
             hybrid: None,
+            semi_public: Foreigns::default(),
+            changed_defaults: Foreigns::default(),
         }
     }
 

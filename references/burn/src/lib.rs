@@ -15,8 +15,8 @@ use model::{Model, floats};
 use sequences::{Cache, Sequences, is_written_in_place};
 use worker::engine;
 use worker::engine::{
-    Bundle, Decode, Device, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy, Options,
-    Precision, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
+    Bundle, Decode, Device, EngineError, Foreigns, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
+    Options, Precision, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,
     check_window,
 };
 
@@ -102,6 +102,8 @@ impl InferenceEngine for Burn {
             .into(),
             shard_bytes: None,
             hybrid: None,
+            semi_public: Foreigns::default(),
+            changed_defaults: Foreigns::default(),
         }
     }
 

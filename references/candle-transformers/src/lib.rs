@@ -14,7 +14,7 @@ use error::framework;
 use model::Model;
 use worker::engine;
 use worker::engine::{
-    Bundle, Decode, Device, Encode, EngineError, InEffect, InferenceEngine, KvCachePolicy, Options,
+    Bundle, Decode, Device, Encode, EngineError, Foreigns, InEffect, InferenceEngine, KvCachePolicy, Options,
     Precision, Runtime, Settings, Want, check_append, check_begin,
 };
 
@@ -238,6 +238,8 @@ fn in_effect(weights: Weights, precision: Precision) -> InEffect {
         kernels: vec![kernels].into(),
         shard_bytes: None,
         hybrid: None,
+        semi_public: Foreigns::default(),
+        changed_defaults: Foreigns::default(),
     }
 }
 

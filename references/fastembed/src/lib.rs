@@ -7,8 +7,8 @@ mod tokenizer;
 use encoder::Encoder;
 use engine_ort::Ort;
 use worker::engine::{
-    Bundle, Device, Encode, EngineError, InEffect, InferenceEngine, KvCachePolicy, Options, Precision,
-    Runtime, Settings, check_features,
+    Bundle, Device, Encode, EngineError, Foreigns, InEffect, InferenceEngine, KvCachePolicy, Options,
+    Precision, Runtime, Settings, check_features,
 };
 
 /// The version that the workspace pins; fastembed does not tell its own.
@@ -81,6 +81,8 @@ fn in_effect(encoder: &Encoder, settings: &Settings) -> InEffect {
         .into(),
         shard_bytes: None,
         hybrid: None,
+        semi_public: Foreigns::default(),
+        changed_defaults: Foreigns::default(),
     }
 }
 

@@ -12,8 +12,8 @@ use model::Model;
 use rten_gemm::GemmExecutor;
 use sequences::Sequences;
 use worker::engine::{
-    Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
-    Options, Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal,
+    Bundle, Decode, Device, Encode, EngineError, Foreigns, HiddenStates, InEffect, InferenceEngine,
+    KvCachePolicy, Options, Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal,
     check_features, check_window, without_panic,
 };
 
@@ -199,6 +199,8 @@ fn in_effect(threads: usize, settings: &Settings, kernels: &[&str]) -> InEffect 
         kernels: [products].into_iter().chain(kernels.iter().map(|&kernel| kernel.to_owned())).collect(),
         shard_bytes: None,
         hybrid: None,
+        semi_public: Foreigns::default(),
+        changed_defaults: Foreigns::default(),
     }
 }
 

@@ -11,8 +11,8 @@ use graph::GraphPlan;
 use model::Model;
 use sequences::Sequences;
 use worker::engine::{
-    Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
-    Options, Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal,
+    Bundle, Decode, Device, Encode, EngineError, Foreigns, HiddenStates, InEffect, InferenceEngine,
+    KvCachePolicy, Options, Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal,
     check_features, check_window, without_panic,
 };
 
@@ -179,6 +179,8 @@ fn in_effect(threads: usize, kernels: Vec<String>) -> InEffect {
         kernels: kernels.into(),
         shard_bytes: None,
         hybrid: None,
+        semi_public: Foreigns::default(),
+        changed_defaults: Foreigns::default(),
     }
 }
 

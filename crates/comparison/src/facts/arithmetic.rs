@@ -43,7 +43,30 @@ impl Arithmetic {
     }
 }
 
+/// For people: what is multiplied in, and from how many tokens at once on that is another: `bf16 (f32 from 16 tokens at
+/// once)`. `None` if nothing was observed.
+pub fn words(observed: &[Arithmetic], precision: &str) -> Option<String> {
+    let said = observed.first()?.name(precision);
+    let names = observed.iter().map(|observed| observed.name(precision));
+    let changes =
+        observed.iter().zip(names.clone()).skip(1).zip(names).filter(|((_, name), last)| name != last);
+    let changes: Vec<String> = changes
+        .map(|((observed, name), _)| format!("{name} from {} tokens at once", observed.rows))
+        .collect();
+    Some(if changes.is_empty() { said } else { format!("{said} ({})", changes.join(", ")) })
+}
+
 impl Multiplied {
+    /// Significant bits of a number.
+    pub fn bits(self) -> u32 {
+        match self {
+            Multiplied::F32 => 24,
+            Multiplied::Bits11 => 11,
+            Multiplied::Bf16 => 8,
+            Multiplied::Int8(_) | Multiplied::Int8Shared => 7,
+        }
+    }
+
     fn name(self, precision: &str) -> String {
         match self {
             Multiplied::F32 => "f32".into(),

@@ -5,6 +5,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use configs::OwnCode;
 use protocol::untrusted::Foreign;
 use protocol::{Event, FileIdentity, Probed};
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,8 @@ pub struct Evidence {
     pub texts: BTreeMap<String, Result<QualityScore, String>>,
     /// What each contender multiplies in, by label, or why that is not known.
     pub arithmetic: BTreeMap<String, Result<Vec<Arithmetic>, String>>,
+    /// How much of each contender's CPU time is arithmetic of its own, by label, or why that is not known.
+    pub own_code: BTreeMap<String, Result<OwnCode, String>>,
     /// Number of complete rounds.
     pub rounds: usize,
     /// The reason why there are no more.
@@ -90,6 +93,9 @@ impl Evidence {
             }
             Fact::Arithmetic { framework, observed } => {
                 self.arithmetic.insert(framework, observed);
+            }
+            Fact::OwnCode { framework, observed } => {
+                self.own_code.insert(framework, observed);
             }
             Fact::NoReference { reason } => self.no_reference = Some(reason),
             Fact::OwnTraces { reason } => self.own_traces = Some(reason),
@@ -320,6 +326,8 @@ pub enum Fact {
     Text { framework: String, score: Result<QualityScore, String> },
     /// What a contender multiplies in, at each number of rows, or the reason why that is not known.
     Arithmetic { framework: String, observed: Result<Vec<Arithmetic>, String> },
+    /// How much of a contender's CPU time is arithmetic of its own, or the reason why that is not known.
+    OwnCode { framework: String, observed: Result<OwnCode, String> },
     /// The reason why no more rounds were run.
     End { end: End },
 }

@@ -486,6 +486,13 @@ pub struct Environment {
     pub kernel: Option<String>,
     /// The processor's own name for itself.
     pub cpu: String,
+    /// Which processor it is, where its name does not say that: "AuthenticAMD, family 25, model 17"; `null` where the
+    /// system does not report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_family: Option<String>,
+    /// Threads that share a core, and so its units of matrix products; `null` where the system does not report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads_per_core: Option<usize>,
     /// Extensions of the processor that products may use, as Linux names them: `avx512_bf16`, `amx_int8`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpu_extensions: Vec<String>,

@@ -65,6 +65,8 @@ pub fn loaded(weights_bytes: u64) -> Loaded {
     let in_effect = InEffect {
         shard_bytes: None,
         hybrid: None,
+        semi_public: Foreigns::default(),
+        changed_defaults: Foreigns::default(),
         precision: "f32".into(),
         activations: "f32".into(),
         kv_cache_precision: "f32".into(),

@@ -24,6 +24,7 @@ use crate::cli::{Command, CompareArgs, Format, RequestArgs, first_line, spelling
 use crate::measure::results::{self, ENVIRONMENT, PLAN, REPORT, SAMPLES};
 use crate::measure::{self, Places, Results, Session, arithmetic, places, progress, resolve};
 use crate::output::{print, screen};
+use crate::perf;
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     progress::listen()?;
@@ -225,7 +226,8 @@ pub(crate) fn measure(
     results.write(PLAN, results::plan_text(&plan, &model));
     let session = Session::new(&plan, &bundle, places, results, destination.quiet)?;
     let arithmetic = arithmetic::model(&plan, &bundle, places);
-    let (evidence, mut results) = session.compare(arithmetic.as_ref())?;
+    let rules = places.directory_of(perf::RULES).join(perf::RULES);
+    let (evidence, mut results) = session.compare(arithmetic.as_ref(), &rules)?;
     let directory = results.directory().display().to_string();
     let facts = Facts { environment, plan, model, evidence, results: directory };
     let report = Report::new(&facts);

@@ -258,7 +258,7 @@ pub(super) fn profile(args: &ProfileArgs) -> Result<u8> {
     let cannot = |error| cannot(&directory.join(FILE), &error);
     std::fs::create_dir_all(&directory).map_err(cannot)?;
     let (label, worker) = (&single.contender.label, single.worker()?);
-    let job = single.job(false, args.work.task(config.vocab_size));
+    let job = single.job(false, perf::task(config.vocab_size, (prompt, new_tokens)));
     let table = perf::profile(label, &worker, &job, args.work.phase.requests(), &rules)?;
     let page = untrusted::lines(&format!(
         "```\n{}\n```\n\n{table}",

@@ -78,13 +78,18 @@ pub fn examine(places: &Places, deep: bool) -> Result<Examined> {
     Ok(found)
 }
 
-/// The extensions that kernels of products may use. The line "CPU" of a framework lists those that it does
-/// use.
+/// Which processor it is, and the extensions that kernels of products may use. The line "CPU" of a framework lists those
+/// that it does use.
 fn processor() -> String {
     let extensions = places::cpu_extensions();
     let listed =
         if extensions.is_empty() { "no extensions reported".to_owned() } else { extensions.join(", ") };
-    format!("processor: {listed}")
+    let family = places::cpu_family().map_or_else(String::new, |family| format!("{family}; "));
+    let shared = match places::threads_per_core() {
+        Some(threads) if threads > 1 => format!("; {threads} threads share a core"),
+        _ => String::new(),
+    };
+    format!("processor: {family}{listed}{shared}")
 }
 
 impl Examined {

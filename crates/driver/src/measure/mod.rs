@@ -14,6 +14,7 @@ mod layer_parity;
 mod limit;
 pub mod logits;
 pub mod machine;
+mod own_code;
 pub mod places;
 pub mod process;
 pub mod progress;

@@ -215,6 +215,8 @@ pub fn read(places: &Places, started: String) -> Environment {
         os: System::long_os_version(),
         kernel: System::kernel_version(),
         cpu: cpu.unwrap_or_else(|| std::env::consts::ARCH.into()),
+        cpu_family: cpu_family(),
+        threads_per_core: threads_per_core(),
         cpu_extensions: cpu_extensions(),
         is_virtual: is_virtual(),
         physical_cores: System::physical_core_count(),
@@ -301,11 +303,27 @@ pub(crate) fn cpu_extensions() -> Vec<String> {
     EXTENSIONS.into_iter().filter(|name| flags.iter().any(|flag| flag == name)).map(str::to_owned).collect()
 }
 
+/// Vendor, family and model: hypervisors often leave no more of a name than "AMD EPYC".
+pub(crate) fn cpu_family() -> Option<String> {
+    let number = |name| Some(cpu_info(name)?.trim().to_owned());
+    Some(format!("{}, family {}, model {}", number("vendor_id")?, number("cpu family")?, number("model\t")?))
+}
+
+/// Threads of a core, where the system says how many of both a package has.
+pub(crate) fn threads_per_core() -> Option<usize> {
+    let count = |name| cpu_info(name)?.trim().parse::<usize>().ok().filter(|count| *count > 0);
+    Some(count("siblings")? / count("cpu cores")?)
+}
+
 /// Linux's list under this name for the first processor.
 fn cpu_flags(name: &str) -> Option<Vec<String>> {
+    Some(cpu_info(name)?.split_whitespace().map(str::to_owned).collect())
+}
+
+/// The first processor's value in the line that begins with this name.
+fn cpu_info(name: &str) -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let flags = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'))?.1;
-    Some(flags.split_whitespace().map(str::to_owned).collect())
+    Some(text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'))?.1.to_owned())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! it; and within it from rounds to a round, its groups, starts, blocks and slices.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bundle::Bundle;
@@ -416,8 +417,9 @@ pub(crate) struct Interrupted;
 // Measures a comparison, from its first process to its last.
 
 impl Session<'_> {
-    /// Measures a comparison, and what contenders multiply in by the model `arithmetic`. In any case, the evidence gathered so far is returned.
-    pub fn compare(mut self, arithmetic: Option<&Bundle>) -> Result<(Evidence, Results)> {
+    /// Measures a comparison, then what contenders multiply in, by the model `arithmetic`, and whose arithmetic it is, by the
+    /// rules of the file `rules`. In any case, the evidence gathered so far is returned.
+    pub fn compare(mut self, arithmetic: Option<&Bundle>, rules: &Path) -> Result<(Evidence, Results)> {
         self.recorder.record(Fact::Quota { cpus: machine::quota() });
         self.begin()?;
         // Computing the reference takes from the time budget.
@@ -442,6 +444,7 @@ impl Session<'_> {
         if let Some(model) = arithmetic {
             self.observe_arithmetic(model);
         }
+        self.observe_own_code(rules);
         self.recorder.record_time();
         self.recorder.record(Fact::End { end });
         Ok(self.finish())

@@ -8,7 +8,7 @@ mod layers;
 use bundle::{Bundle, LinearNames, ModelConfig, Precision};
 use candle_core::{DType, Device, DeviceLocation, Result, Tensor, bail};
 use layers::{Cache, Layer, Norm, Sequences, Step};
-use worker::engine::{self, EngineError, InEffect, Want};
+use worker::engine::{self, EngineError, Foreigns, InEffect, Want};
 
 use crate::cpu::element;
 use crate::decoder::{self, Answer, Decoder};
@@ -151,6 +151,8 @@ impl Decoder for Tensors {
             .into(),
             shard_bytes: None,
             hybrid: None,
+            semi_public: Foreigns::default(),
+            changed_defaults: Foreigns::default(),
         }
     }
 

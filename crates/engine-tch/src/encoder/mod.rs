@@ -10,8 +10,8 @@ use bundle::{
 };
 use tch::{Device, Kind, TchError, Tensor};
 use worker::engine::{
-    Encode, EncodeTask, EngineError, HiddenStates, InEffect, KvCachePolicy, Options, Padded, Result,
-    Settings, TextPadding, Texts, by_length,
+    Encode, EncodeTask, EngineError, Foreigns, HiddenStates, InEffect, KvCachePolicy, Options, Padded,
+    Result, Settings, TextPadding, Texts, by_length,
 };
 
 use crate::attend::{Manner, Qkv};
@@ -111,6 +111,8 @@ impl Encoder {
             kernels: kernels.collect(),
             shard_bytes: None,
             hybrid: None,
+            semi_public: crate::semi_public_linear(self.layout).into_iter().collect(),
+            changed_defaults: Foreigns::default(),
         }
     }
 

@@ -187,6 +187,10 @@ impl<S: Into<Foreign>> From<Vec<S>> for Foreigns {
 }
 
 impl Foreigns {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn ended(mut kept: Vec<Foreign>, more: usize) -> Self {
         if more > 0 {
             kept.truncate(ENTRIES - 1);

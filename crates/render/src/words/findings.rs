@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use comparison::facts::agreement::RetrievalScore;
+use comparison::facts::arithmetic;
 use comparison::facts::evidence::{End, Shipped, Slices, Stage, Stages};
 use comparison::judge::Metric;
 use comparison::judge::report::limit::{Bound, Share};
 use comparison::judge::report::{LoadParts, Report, Row, Spread};
 use comparison::plan::{Plan, Rounds, Schedule};
+use protocol::untrusted::Foreign;
 use protocol::{Padding, Side};
 
 use super::{Line, Summary, verdicts};
@@ -68,9 +70,24 @@ const fn finding(label: &'static str, cell: fn(&Report, &Row) -> Option<String>)
     Finding { label, cell, is_tabled: false }
 }
 
-const FINDINGS: [Finding; 22] = [
-    // One label covers several arithmetics.
+const FINDINGS: [Finding; 27] = [
     finding("activations are multiplied with weights in", |_, row| products(row)),
+    finding("arithmetic that is not the framework's, of the CPU time of steps and of a prompt", |_, row| {
+        own_code(row)
+    }),
+    finding("instructions, as the framework says", |_, row| {
+        Some(row.hello.as_ref()?.cpu_capability.as_ref()?.as_str().to_owned())
+    }),
+    finding("most CPU time in", |_, row| {
+        let kernels = &row.own_code.as_ref()?.kernels;
+        (!kernels.is_empty()).then(|| kernels.join("; "))
+    }),
+    finding("uses outside the framework's documented interface", |_, row| {
+        listed(&row.in_effect.as_ref()?.semi_public)
+    }),
+    finding("defaults of the framework that it changes", |_, row| {
+        listed(&row.in_effect.as_ref()?.changed_defaults)
+    }),
     // The cost of quantising. It is not part of parity, which gives engines the same codes and scales.
     finding("against the unquantised model in f32", |_, row| {
         let loss = row.agreement.as_ref()?.quantisation_loss?;
@@ -271,23 +288,26 @@ fn steadiness(_: &Report, row: &Row) -> Option<String> {
     (!known.is_empty()).then(|| format!("{}{time}", known.join(", ")))
 }
 
+fn listed(phrases: &[Foreign]) -> Option<String> {
+    let phrases: Vec<&str> = phrases.iter().map(|phrase| phrase.as_str()).collect();
+    (!phrases.is_empty()).then(|| phrases.join("; "))
+}
+
 /// Most shapes to name of those that a contender compiled for.
 const SHOWN_SHAPES: usize = 3;
 
-/// In what it multiplies, with the numbers of tokens at which that is another.
+/// In what it multiplies activations and weights.
 pub(crate) fn products(row: &Row) -> Option<String> {
-    let precision = row.precision.requested.name();
-    let (first, others) = row.arithmetic.split_first()?;
-    let mut said = first.name(precision);
-    let mut last = said.clone();
-    for observed in others {
-        let name = observed.name(precision);
-        if name != last {
-            said += &format!("; from {} tokens at once {name}", observed.rows);
-            last = name;
-        }
-    }
-    Some(said)
+    arithmetic::words(&row.arithmetic, row.precision.requested.name())
+}
+
+/// The engine's own arithmetic: "0.9 %, 6.1 % (own attention, own norms)", of steps and of a prompt.
+pub(crate) fn own_code(row: &Row) -> Option<String> {
+    let own = row.own_code.as_ref()?;
+    let recorded = own.recorded.as_ref().map(|day| format!("measured on {day}"));
+    let about: Vec<String> = own.parts.iter().cloned().chain(recorded).collect();
+    let about = if about.is_empty() { String::new() } else { format!(" ({})", about.join(", ")) };
+    Some(format!("{:.1} %, {:.1} %{about}", 100.0 * own.decode, 100.0 * own.prefill))
 }
 
 fn compiled(_: &Report, row: &Row) -> Option<String> {

@@ -17,6 +17,7 @@ use bundle::{Feature, ModelConfig};
 pub use capabilities::{Decode, HiddenStates, Run, Tensor, Want, without_panic};
 pub use encode::*;
 pub use hand_over::{CacheMemory, HandsOver, Plane};
+pub use protocol::untrusted::Foreigns;
 pub use protocol::{
     Device, EncodeTask, HandOver, Hybrid, InEffect, KvCachePolicy, Padding, ProfileEvent, Settings, Side,
 };

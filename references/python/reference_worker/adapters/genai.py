@@ -45,13 +45,13 @@ class Adapter(Base):
     def __init__(self, bundle, settings, weights_file):
         self._threads, self._precision = settings["threads"], settings["precision"]
         config = onnxruntime_genai.Config(str(weights_file.parent))
-        as_it_comes = settings.get("options", {}).get("threads") == "default"
-        if not as_it_comes:
+        self._as_it_comes = settings.get("options", {}).get("threads") == "default"
+        if not self._as_it_comes:
             options = {"intra_op_num_threads": self._threads}
             config.overlay(json.dumps({"model": {"decoder": {"session_options": options}}}))
         before = threads.count()
         self._model = onnxruntime_genai.Model(config)
-        if as_it_comes and before is not None:
+        if self._as_it_comes and before is not None:
             # onnxruntime's pool has a thread fewer than it computes with: the caller is one of them.
             self._threads = threads.count() - before + 1
         self._vocabulary = bundle.vocabulary
@@ -64,6 +64,10 @@ class Adapter(Base):
             "jit": "graph optimisation: genai's default", "optimised": True,
             "weight_storage": f"ONNX model exported by genai's builder{own}",
             "kernels": ["onnxruntime CPU", "GroupQueryAttention"],
+            "changed_defaults": [
+                "prune_lm_head when exporting: logits of the last position alone, which generation needs",
+                *([] if self._as_it_comes else ["intra_op_num_threads: it does not find the thread budget (genai-default)"]),
+            ],
         }
 
     def begin(self, batch, capacity):

@@ -137,6 +137,9 @@ class Adapter(Base):
             "weight_storage": storage(self._mapped),
             "kernels": ["XLA CPU" if on_cpu else "XLA CUDA", KEPT, *flags_in_effect(), *pools(used)],
             "shard_bytes": shard_bytes(weights) if self._shards > 1 else None,
+            "changed_defaults": [] if on_cpu else [
+                "XLA_PYTHON_CLIENT_PREALLOCATE false: it would take three quarters of a GPU's memory, whatever it needs",
+            ],
         }
 
     def begin(self, batch, capacity):

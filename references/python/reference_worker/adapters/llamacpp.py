@@ -83,6 +83,9 @@ class Adapter(Base):
                 "ggml-cpu, OpenMP" if self._device == "cpu" else "ggml-cuda",
                 "no flash attention" if self._exact else "flash attention: auto",
             ],
+            "changed_defaults": [
+                "KV cache in f32 and no flash attention: both are f16 by default, which is not f32",
+            ] if self._exact else [],
         }
 
     def begin(self, batch, capacity):

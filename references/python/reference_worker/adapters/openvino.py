@@ -20,6 +20,11 @@ PRECISIONS = ("f32", "bf16", "f16", "int8", "int4")
 CAPABILITIES = {"f32": "FP32", "bf16": "BF16", "f16": "FP16"}
 # What decides how it computes; a variant may leave these at their defaults, which follow the CPU.
 ARITHMETIC = ("INFERENCE_PRECISION_HINT", "KV_CACHE_PRECISION", "DYNAMIC_QUANTIZATION_GROUP_SIZE")
+CHANGED = {
+    "INFERENCE_PRECISION_HINT": "it computes in the precision asked for, not in the CPU's",
+    "KV_CACHE_PRECISION": "the cache is that of the others, not of 8 bits",
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": "activations stay in that precision (openvino-default keeps the default)",
+}
 # Types of nodes that say how the model is computed, and element types of codes.
 TOLD = (
     "FullyConnected", "MatMul", "ScaledDotProductAttention", "RoPE", "RMS", "MVN", "Convolution", "Deconvolution",
@@ -70,6 +75,7 @@ class Adapter(Base):
         if arithmetic == "asked":
             computes = self._precision if self._precision in CAPABILITIES else "f32"
             wanted |= dict(zip(ARITHMETIC, (computes, computes, 0)))
+        self._changed = [f"{name} {plain(wanted[name])}: {why}" for name, why in CHANGED.items() if name in wanted]
         profiled = settings.get("profiled", False)
         if profiled:
             wanted["PERF_COUNT"] = "YES"
@@ -116,6 +122,7 @@ class Adapter(Base):
                 f"CPU pinning {'on' if pinned else 'off'}",
                 *(["texts padded to the longest of a batch"] if self._encoder else []),
             ],
+            "changed_defaults": self._changed,
         }
 
     def begin(self, batch, capacity):

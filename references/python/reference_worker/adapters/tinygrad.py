@@ -85,6 +85,7 @@ class Adapter(Base):
             ],
         }
         if on_cpu:
+            told["changed_defaults"] = ["DEV CPU: of several devices it would choose an accelerator"]
             told["kernels"].append(f"run on {f'{queues} queues' if queues else 'the caller'}")
         held = shard_bytes(self._decoder.tensors)
         return told if len(devices) == 1 else {**told, "shard_bytes": [held[device] for device in devices]}

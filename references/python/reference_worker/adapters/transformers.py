@@ -121,6 +121,7 @@ class Adapter(Base):
             "kernels": [f"{self._products()} by PyTorch's choice", f"attention: {attention}"]
             + (["texts padded to the longest of a batch"] if self._encoder else [])
             + ([KEPT] if self._compiled else []) + self._pool(),
+            "changed_defaults": ["one thread between operators: the thread budget is for those within"],
         }
 
     def _pool(self):

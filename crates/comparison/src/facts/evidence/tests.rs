@@ -115,6 +115,8 @@ fn facts() -> Vec<Fact> {
         Fact::RoundDone,
         Fact::Arithmetic { framework: "a".into(), observed: Ok(vec![arithmetic]) },
         Fact::Arithmetic { framework: "b".into(), observed: Err("it did not run".into()) },
+        Fact::OwnCode { framework: "a".into(), observed: Ok(configs::OwnCode::default()) },
+        Fact::OwnCode { framework: "b".into(), observed: Err("perf is not installed".into()) },
         Fact::Text { framework: "a".into(), score: Ok(QualityScore::Text(score)) },
         Fact::Text { framework: "c".into(), score: Ok(QualityScore::Retrieval(found)) },
         Fact::Text { framework: "b".into(), score: Err("it did not run".into()) },

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bundle::Precision;
+use configs::OwnCode;
 use protocol::{GpuWork, Hello, InEffect, untrusted};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -72,6 +73,9 @@ pub struct Row {
     /// What it multiplies in, at each number of rows; empty if that was not observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arithmetic: Vec<Arithmetic>,
+    /// How much of its CPU time is arithmetic of its own (rule R19); `None` if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_code: Option<OwnCode>,
     /// The shapes that its last process compiled for; `None` if it compiles for none, or does not report
     /// them.
     pub compiled: Option<untrusted::Foreigns>,
@@ -144,6 +148,15 @@ pub struct Energy {
     pub method: untrusted::Foreign,
 }
 
+/// How much of a contender's CPU time is arithmetic of its own: as this run measured it, or else as its file records it.
+pub(super) fn own_code(plan: &Plan, evidence: &Evidence, label: &str) -> Option<OwnCode> {
+    let engine = &plan.contender(label)?.engine;
+    let measured = evidence.own_code.get(label).and_then(|found| found.as_ref().ok());
+    // The record is of steps and prompts on a CPU, and of the version that is pinned.
+    let holds = plan.work.generate().is_some() && !plan.is_on_gpu() && engine.version.is_none();
+    measured.or(engine.own_code.as_ref().filter(|_| holds)).cloned()
+}
+
 /// An ONNX file runs in the framework's own way, even in a worker of this project.
 fn kind(contender: &Contender, plan: &Plan) -> Kind {
     match plan.work {
@@ -208,6 +221,7 @@ impl Row {
             hello: runs.iter().find_map(|run| run.hello()).cloned(),
             in_effect: loaded.map(|loaded| loaded.in_effect.clone()),
             arithmetic: evidence.arithmetic.get(label).and_then(|told| told.clone().ok()).unwrap_or_default(),
+            own_code: own_code(plan, evidence, label),
             compiled: complete.last().and_then(|run| run.usage()?.compiled.clone()),
             padding: complete.last().and_then(|run| run.usage()?.cache.padding),
         }

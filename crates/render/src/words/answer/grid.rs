@@ -51,7 +51,7 @@ pub(crate) fn grid(report: &Report, width: usize) -> Table {
 }
 
 fn by_metric(report: &Report) -> Table {
-    let mut table = Table::of_contenders(report);
+    let mut table = Table::of([""], report.rows.iter().map(title));
     for metric in report.table_metrics() {
         let standing = Standing::of_report(report, metric);
         let cells = report.rows.iter().map(|row| cell(report, &standing, row));
@@ -96,7 +96,7 @@ fn columns(report: &Report, deciding: &Standing<'_>, rows: &[&Row]) -> Vec<(Colu
     if has_verdicts(report) {
         columns.push((Column::left(""), rows.iter().map(|row| rank(deciding, row).into()).collect()));
     }
-    let names = rows.iter().map(|row| toned(row, words::title(row).into()));
+    let names = rows.iter().map(|row| toned(row, title(row).into()));
     columns.push((Column::left(CONTENDER), names.collect()));
     columns.push(figures(report, deciding, rows));
     let others = others(report, deciding.metric).into_iter();
@@ -180,6 +180,19 @@ fn has_verdicts_on(report: &Report, metric: Metric) -> bool {
         && (report.noise().is_none() || !metric.depends_on_speed())
 }
 
+/// The name, with the sign of what the framework does not document.
+fn title(row: &Row) -> String {
+    let title = words::title(row);
+    match is_semi_public(row) {
+        true => title.replacen(&row.framework, &format!("{}°", row.framework), 1),
+        false => title,
+    }
+}
+
+fn is_semi_public(row: &Row) -> bool {
+    row.state.has_figures() && row.in_effect.as_ref().is_some_and(|it| !it.semi_public.is_empty())
+}
+
 fn toned(row: &Row, cell: Cell) -> Cell {
     if row.state == State::Struck { cell.toned(Tone::Struck) } else { cell }
 }
@@ -210,7 +223,12 @@ pub(crate) fn notes(report: &Report, width: usize) -> Vec<String> {
     let (are_rows, marked) = (are_rows(report, width), marked(report, width));
     let lines =
         [legend(report, &marked, are_rows), ends(report, &marked), hidden(report), uniform(report, are_rows)];
-    lines.into_iter().flatten().chain([about(report)]).collect()
+    lines
+        .into_iter()
+        .flatten()
+        .chain([about(report)])
+        .chain(provenance(report).into_iter().flatten())
+        .collect()
 }
 
 fn marked(report: &Report, width: usize) -> Vec<Metric> {
@@ -237,6 +255,11 @@ fn legend(report: &Report, marked: &[Metric], are_rows: bool) -> Option<String> 
         }),
         marks.contains(&Mark::Open).then(|| format!("~: too close to call in {rounds} rounds.")),
         marks.contains(&Mark::Equal).then(|| format!("=: equal within {} %.", 100.0 * report.plan.margin)),
+        report
+            .rows
+            .iter()
+            .any(is_semi_public)
+            .then(|| "°: by operations that its framework does not document.".to_owned()),
     ];
     let signs: Vec<String> = signs.into_iter().flatten().collect();
     (!signs.is_empty()).then(|| signs.join(" "))
@@ -287,11 +310,10 @@ pub(crate) fn about(report: &Report) -> String {
     let schedule = findings::schedule(plan).map_or_else(String::new, |schedule| format!("; {schedule}"));
     let rounds = words::count(report.rounds, "round");
     format!(
-        "{model} ({}), {place}; {}{}, {rounds}{schedule}. {}{}",
+        "{model} ({}), {place}; {}{}, {rounds}{schedule}. {}",
         precision(report),
         plan.input_words(),
         unusual(report),
-        unlike_products(report),
         whose(report)
     )
     .trim_end()
@@ -321,17 +343,43 @@ fn unusual(report: &Report) -> String {
     cache.into_iter().chain(is_fresh.then(|| ", fresh kernel caches".to_owned())).collect()
 }
 
-/// What contenders multiply in, if that is not the same for all.
-fn unlike_products(report: &Report) -> String {
-    let with_figures = report.rows.iter().filter(|row| row.state.has_figures());
-    let told: Vec<(&str, String)> =
-        with_figures.filter_map(|row| Some((row.framework.as_str(), findings::products(row)?))).collect();
-    if told.iter().all(|(_, products)| *products == told[0].1) {
-        return String::new();
+/// What was computed, and by whose code: three lines.
+fn provenance(report: &Report) -> [Option<String>; 3] {
+    let each = |of: &dyn Fn(&Row) -> Option<String>| -> Vec<(String, String)> {
+        let with_figures = report.rows.iter().filter(|row| row.state.has_figures());
+        with_figures.filter_map(|row| Some((row.framework.clone(), of(row)?))).collect()
+    };
+    let (products, own) = (each(&|row| findings::products(row)), each(&|row| findings::own_code(row)));
+    [
+        together(&products).map(|told| format!("Multiplied in: {told}.")),
+        together(&own).map(|told| {
+            format!("Not the framework's arithmetic, of the CPU time of steps and of a prompt: {told}.")
+        }),
+        together(&each(&|row| against_stock(report, row)))
+            .map(|told| format!("Against its own column: {told}.")),
+    ]
+}
+
+/// "f32" if that is so for all, or "candle bf16, tch f32".
+fn together(told: &[(String, String)]) -> Option<String> {
+    let (_, first) = told.first()?;
+    if told.len() > 1 && told.iter().all(|(_, other)| other == first) {
+        return Some(first.clone());
     }
-    let each: Vec<String> =
-        told.iter().map(|(framework, products)| format!("{framework} {products}")).collect();
-    format!("Products in unlike arithmetic: {}. ", each.join(", "))
+    Some(told.iter().map(|(label, of)| format!("{label} {of}")).collect::<Vec<_>>().join("; "))
+}
+
+/// How many times as good it is as the framework's own implementation: "1.30x candle-transformers (1.27–1.33)".
+fn against_stock(report: &Report, row: &Row) -> Option<String> {
+    let stock = report.plan.contender(&row.framework)?.engine.stock.as_deref()?;
+    let standing = Standing::of_report(report, Metric::deciding(report.plan.work.kind()));
+    let found = standing.pair(&row.framework, stock)?;
+    let turn = |ratio: f64| if found.a == row.framework { ratio } else { 1.0 / ratio };
+    let ends = found.interval.map_or_else(String::new, |(low, high)| {
+        let (low, high) = (turn(low), turn(high));
+        format!(" ({})", words::between(low.min(high), low.max(high)))
+    });
+    Some(format!("{} {stock}{ends}", words::times(turn(found.advantage?))))
 }
 
 fn whose(report: &Report) -> String {

@@ -3,14 +3,17 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use bundle::Precision;
 use configs::TUNABLES;
 use protocol::untrusted::Foreign;
 use protocol::{Build, Event, InEffect, KvCachePolicy};
 
 use super::Judged;
+use crate::facts::arithmetic::{self, Multiplied};
 use crate::facts::evidence::End;
 use crate::facts::run::{self, DerivedWeights, Run};
 use crate::judge::report;
+use crate::judge::report::row::own_code;
 use crate::judge::report::warnings::Threads;
 
 /// The objection to a process that did not send an event needed to check a rule.
@@ -56,7 +59,51 @@ pub(super) fn same_precision(judged: &Judged<'_>, label: &str) -> Option<String>
     let other = observed
         .find(|observed| *observed != asked)
         .map(|observed| format!("asked for {asked}, it ran {observed}"));
-    other.or_else(|| silent(judged, label, "loaded", Run::loaded))
+    other.or_else(|| fewer_bits(judged, label)).or_else(|| silent(judged, label, "loaded", Run::loaded))
+}
+
+/// Products of fewer significant bits than the precision's, where that is one of floating point.
+fn fewer_bits(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let precision = judged.plan.contender(label)?.precision;
+    let asked = match precision {
+        Precision::F32 => Multiplied::F32,
+        Precision::F16 => Multiplied::Bits11,
+        Precision::Bf16 => Multiplied::Bf16,
+        _ => return None,
+    };
+    let observed = judged.evidence.arithmetic.get(label)?.as_ref().ok()?;
+    let fewer = observed.iter().find(|found| found.multiplied.bits() < asked.bits())?;
+    let (rows, name) = (fewer.rows, fewer.name(precision.name()));
+    Some(format!("asked for {precision}, it multiplies in {name} ({rows} tokens at once)"))
+}
+
+/// What it multiplies in, if the first contender that shows it does so in something else.
+pub(super) fn unlike_products(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let words = |label: &str| {
+        let precision = judged.plan.contender(label)?.precision;
+        arithmetic::words(judged.evidence.arithmetic.get(label)?.as_ref().ok()?, precision.name())
+    };
+    let mut others = judged.plan.contenders.iter().map(|contender| contender.label.as_str());
+    let (first, usual) = others.find_map(|label| Some((label, words(label)?)))?;
+    let own = words(label).filter(|own| *own != usual)?;
+    Some(format!("it multiplies in {own}; {first} in {usual}"))
+}
+
+/// Share of CPU time from which on own arithmetic is more than what a profile attributes wrongly.
+const MOST_OWN: f64 = 0.01;
+
+pub(super) fn whose_arithmetic(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let engine = &judged.plan.contender(label)?.engine;
+    if engine.reference || engine.is_assisted() || judged.is_hybrid(label) {
+        return None;
+    }
+    let own = own_code(judged.plan, judged.evidence, label).filter(|own| own.largest() > MOST_OWN)?;
+    let phase = if own.decode >= own.prefill { "steps" } else { "a prompt" };
+    let (share, framework) = (100.0 * own.largest(), &engine.framework);
+    let parts = if own.parts.is_empty() { String::new() } else { format!(": {}", own.parts.join(", ")) };
+    Some(format!(
+        "{share:.1} % of the CPU time of {phase} is arithmetic of the engine, not of {framework}{parts}"
+    ))
 }
 
 pub(super) fn same_tokens(judged: &Judged<'_>, label: &str) -> Option<String> {

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::evidence::Evidence;
 use crate::facts::run::Run;
+use crate::judge::report::row::own_code;
 use crate::judge::report::warnings::Threads;
 use crate::plan::Plan;
 
@@ -205,6 +206,7 @@ fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<(String, bool)>
     }
     let finding = match rule.id {
         "R1" => checks::derived_note(judged, label),
+        "R2" => checks::unlike_products(judged, label),
         "R5" => checks::fewer_threads(judged, label),
         "R7" => checks::survivors(judged, label).or_else(|| checks::unused_caches(judged, label)),
         "R10" => checks::other_build(judged, label),
@@ -244,6 +246,17 @@ fn unverified(rule: &Rule, judged: &Judged<'_>, labels: &[&str]) -> Option<Strin
             own.or_else(|| unproved(judged))
         }
         "R18" => readings::unseen(judged),
+        "R19" => {
+            let engines =
+                labels.iter().filter(|label| !judged.is_reference(label) && !judged.is_hybrid(label));
+            let mut unknown = engines.filter_map(|label| match judged.evidence.own_code.get(*label)? {
+                Err(reason) if own_code(judged.plan, judged.evidence, label).is_none() => {
+                    Some(format!("whose arithmetic {label} computes is not known: {reason}"))
+                }
+                _ => None,
+            });
+            unknown.next()
+        }
         _ => None,
     }
 }
@@ -282,7 +295,7 @@ enum Check {
     OfMachine(fn(&Judged<'_>) -> Option<String>),
 }
 
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 19] = [
     Rule {
         id: "R1",
         sentence: "Same weights",
@@ -293,7 +306,7 @@ const RULES: [Rule; 18] = [
     Rule {
         id: "R2",
         sentence: "Same precision, requested = observed",
-        how: "Engines report the element type of the weights they hold, observed and not repeated from the request.",
+        how: "Engines report the element type of the weights they hold, observed and not repeated from the request. After the last round each computes a model that shows what it multiplies in (`rows[].arithmetic`): fewer significant bits than those of the precision, where it is one of floating point, strike it; several kinds of arithmetic under one name are noted, and the answer names them.",
         remedy: "ask for a precision that all of them have, or leave the framework out",
         check: OfEach(checks::same_precision),
     },
@@ -408,6 +421,13 @@ const RULES: [Rule; 18] = [
         how: "The driver measures with its own clock when each event of a start came and how long each part of a request took, after the worker said that it was ready, and reads CPU time and peak memory before a process finishes. Every figure of speed is computed from the driver's times, too, less what the answers of the least late contender are late; a verdict needs both: where the advantage is smaller by the driver's clock by more than the margin, or turned, the pair has none, and where it is not clear, it is inconclusive. The driver's times include the step just after a pause, so that work moved there counts. A contender whose requests take less of the driver's time when it is sent what several steps are fed than when they feed themselves, by more than 5 % beyond the others and with p below 0.0001 (Welch's test), computes ahead and is struck. The CPU time of its requests must reach 80 %, less 50 ms, of that in its turns, without the time that all its threads may use in untimed parts. Its peak memory must reach 90 % of the driver's reading. A scripted clock (`engine-mock`), figures that are better by its own clock, and a lower nice value than that of others are noted.",
         remedy: "report a bug of the worker",
         check: OfEach(readings::agree),
+    },
+    Rule {
+        id: "R19",
+        sentence: "A framework's name is for the framework's arithmetic",
+        how: "An engine computes every number that depends on a weight or an activation by code that its framework ships. Its own code may choose operations, their order, shapes and layouts, stack weights, allocate, bind, copy and gather, and cut work into calls of the framework on the framework's threads. After the last round an untimed process of each engine runs under perf, where perf may record: `configs/profile.toml` says which symbols are arithmetic of the engine, and more than 1 % of the CPU time of steps or of a prompt strikes it. Without perf, the share that the engine's file records is shown with its day. An engine whose name ends in + (`candle+`) says that it is assisted: its share is shown. Operators without documentation and switches thrown within a step are reported, and marked °. References are the frameworks' own code, or are compared as what they are.",
+        remedy: "compute it by operations of the framework, or end the column's name in +",
+        check: OfEach(checks::whose_arithmetic),
     },
 ];
 

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use bundle::Precision;
+use configs::OwnCode;
 use protocol::{Event, FileIdentity, Loaded, Sample, Usage};
 
 use super::*;
+use crate::facts::arithmetic::{Arithmetic, Multiplied};
 use crate::facts::evidence::End;
 use crate::facts::run::{DerivedWeights, Seen, Turn, Waited};
 use crate::facts::testing::{self, loaded, usage};
@@ -381,6 +383,49 @@ fn r16_strikes_a_memory_policy_of_a_configuration_and_notes_incomplete_huge_page
     assert_eq!((breakers(&found).len(), found.notes[0].framework.as_str()), (0, "b"));
     plan.contenders[0].engine.env.insert("GLIBC_TUNABLES".into(), "glibc.malloc.hugetlb=2".into());
     assert_eq!(breakers(&state("R16", &plan, &evidence)), ["a"]);
+}
+
+#[test]
+fn r2_strikes_products_of_fewer_bits_than_asked_for_and_notes_unlike_ones() {
+    let mut plan = testing::plan(&["a", "b"]);
+    let mut evidence = evidence(&["a", "b"], |_, _, _| {});
+    let mut told = |label: &str, multiplied| {
+        let found = Arithmetic { rows: 16, multiplied, adds_in_f32: true };
+        evidence.arithmetic.insert(label.into(), Ok(vec![found]));
+        evidence.clone()
+    };
+    told("a", Multiplied::F32);
+    let fewer = told("b", Multiplied::Bf16);
+    let found = state("R2", &plan, &fewer);
+    assert_eq!(breakers(&found), ["b"]);
+    assert!(found.broken_by[0].finding.contains("it multiplies in bf16"), "{found:?}");
+    plan.contenders.iter_mut().for_each(|contender| contender.precision = Precision::Bf16);
+    let found = state("R2", &plan, &fewer);
+    assert_eq!(
+        (breakers(&found).len(), found.notes[0].finding.as_str()),
+        (0, "it multiplies in bf16; a in f32")
+    );
+    assert_eq!(state("R2", &plan, &told("b", Multiplied::F32)).notes, []);
+}
+
+#[test]
+fn r19_strikes_own_arithmetic_under_a_frameworks_name_and_takes_a_record_where_it_was_not_measured() {
+    let mut plan = testing::plan(&["a", "b"]);
+    let mut evidence = evidence(&["a", "b"], |_, _, _| {});
+    assert_eq!(state("R19", &plan, &evidence).unverified, None, "a run of before says nothing");
+    let own = |decode| OwnCode { decode, parts: vec!["own norms".into()], ..OwnCode::default() };
+    evidence.own_code.insert("a".into(), Ok(own(0.001)));
+    evidence.own_code.insert("b".into(), Ok(own(0.03)));
+    let found = state("R19", &plan, &evidence);
+    assert_eq!(breakers(&found), ["b"]);
+    assert!(found.broken_by[0].finding.contains("3.0 % of the CPU time of steps"), "{found:?}");
+    plan.contenders[1].engine.name = "b+".into();
+    assert_eq!(breakers(&state("R19", &plan, &evidence)), [""; 0]);
+    plan.contenders[1].engine.name = "b".into();
+    evidence.own_code.insert("b".into(), Err("perf is not installed".into()));
+    assert!(state("R19", &plan, &evidence).unverified.is_some_and(|reason| reason.contains("perf is not")));
+    plan.contenders[1].engine.own_code = Some(own(0.0));
+    assert_eq!(state("R19", &plan, &evidence).unverified, None);
 }
 
 #[test]

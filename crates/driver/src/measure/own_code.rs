@@ -1,0 +1,62 @@
+//! Whose arithmetic each engine computes (rule R19): after the last round a process of each runs under perf. Nothing of it
+//! is timed.
+
+use std::path::Path;
+
+use comparison::facts::evidence::{Fact, Stage};
+use comparison::plan::{self, Contender, Failure, Result};
+use configs::OwnCode;
+
+use crate::measure::crew::Crew;
+use crate::measure::process::now;
+use crate::measure::session::Session;
+use crate::perf::{self, Phase, Rule};
+
+/// Tokens of the prompt and new tokens of a request that is mostly one phase.
+const LENGTHS: [(Phase, (usize, usize)); 2] = [(Phase::Decode, (16, 32)), (Phase::Prefill, (256, 1))];
+
+impl Session<'_> {
+    /// `rules`: the file of the rules that say which symbols are arithmetic of an engine.
+    pub(crate) fn observe_own_code(&mut self, rules: &Path) {
+        if self.crew.plan.work.generate().is_none() || self.crew.plan.is_on_gpu() {
+            return;
+        }
+        let begun = now();
+        for index in 0..self.crew.plan.contenders.len() {
+            let contender = &self.crew.plan.contenders[index];
+            // A reference is the framework's own code, or is compared as what it is.
+            if contender.engine.reference || self.recorder.is_absent(contender) {
+                continue;
+            }
+            let Ok(rules) = perf::rules(rules, &contender.engine.framework) else { continue };
+            if !perf::knows_own_code(&rules) {
+                continue;
+            }
+            if self.is_over() {
+                break;
+            }
+            let framework = contender.label.clone();
+            let observed = self.crew.own_code(index, &rules).map_err(|failure| failure.to_string());
+            self.recorder.record(Fact::OwnCode { framework, observed });
+        }
+        self.recorder.add_time(Stage::Reference, begun);
+    }
+}
+
+impl Crew<'_> {
+    fn own_code(&self, index: usize, rules: &[Rule]) -> Result<OwnCode> {
+        perf::require_perf()?;
+        let contender: &Contender = &self.plan.contenders[index];
+        for (_, (prompt, new)) in LENGTHS {
+            plan::work::check_context(prompt, new, self.bundle.config())?;
+        }
+        let job = |phase: Phase| {
+            let lengths = LENGTHS.iter().find(|(of, _)| *of == phase).map_or((1, 1), |(_, lengths)| *lengths);
+            self.job(contender, perf::task(self.vocabulary(), lengths))
+        };
+        perf::own_code(&contender.label, &self.workers[index], job, rules).map_err(|failure| match failure {
+            Failure::Interrupted => Failure::failed("it was interrupted"),
+            other => other,
+        })
+    }
+}
