@@ -75,29 +75,44 @@ pub(crate) fn own_code(
     job: impl Fn(Phase) -> Job,
     rules: &[Rule],
 ) -> Result<OwnCode> {
-    let mut shares = [0.0; 2];
-    let mut found: BTreeMap<&str, f64> = BTreeMap::new();
-    let mut kernels = Vec::new();
-    for (phase, share) in [Phase::Decode, Phase::Prefill].into_iter().zip(&mut shares) {
-        let mut samples = sampled(label, worker, &job(phase), 1..=MOST_REQUESTS)?;
-        samples.retain(|sample| part(rules, sample).is_none_or(|rule| !rule.idle));
-        let all: f64 = samples.iter().map(|sample| sample.share).sum();
+    let mut own = OwnCode::default();
+    let mut all: Vec<(String, f64)> = Vec::new();
+    for phase in [Phase::Decode, Phase::Prefill] {
+        let samples = busy(rules, sampled(label, worker, &job(phase), 1..=MOST_REQUESTS)?);
+        let parts = own_parts(rules, &samples);
+        let share = parts.iter().map(|(_, share)| share).sum();
+        match phase {
+            Phase::Decode => own.decode = share,
+            Phase::Prefill => own.prefill = share,
+        }
         if let Some(most) = samples.iter().max_by(|a, b| a.share.total_cmp(&b.share)) {
             let (of, name, object) = (phase.name(), short(&most.symbol), &most.object);
-            kernels.push(format!("{of}: {name} of {object}, {:.0} %", 100.0 * most.share / all));
+            own.kernels.push(format!("{of}: {name} of {object}, {:.0} %", most.share));
         }
-        for sample in &samples {
-            if let Some(rule) = part(rules, sample).filter(|rule| rule.own) {
-                *share += sample.share / all;
-                *found.entry(&rule.part).or_default() += sample.share / all;
-            }
+        all.extend(parts);
+    }
+    all.sort_by(|a, b| b.1.total_cmp(&a.1));
+    for (name, _) in all.into_iter().filter(|(_, share)| *share >= LEAST / 100.0) {
+        if !own.parts.contains(&name) {
+            own.parts.push(name);
         }
     }
-    let mut parts: Vec<(&str, f64)> =
-        found.into_iter().filter(|(_, share)| *share >= LEAST / 100.0).collect();
-    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let parts = parts.into_iter().map(|(name, _)| name.to_owned()).collect();
-    Ok(OwnCode { decode: shares[0], prefill: shares[1], parts, kernels, recorded: None })
+    Ok(own)
+}
+
+/// The samples in which something was computed, as percent of these alone.
+fn busy(rules: &[Rule], mut samples: Vec<Sample>) -> Vec<Sample> {
+    samples.retain(|sample| part(rules, sample).is_none_or(|rule| !rule.idle));
+    let all: f64 = samples.iter().map(|sample| sample.share).sum();
+    samples.iter_mut().for_each(|sample| sample.share *= 100.0 / all);
+    samples
+}
+
+/// The parts that are arithmetic of the engine, with their share of these samples, 0 to 1.
+fn own_parts(rules: &[Rule], samples: &[Sample]) -> Vec<(String, f64)> {
+    let mut parts = parts(rules, samples.to_vec());
+    parts.retain(|part| rules.iter().any(|rule| rule.own && rule.part == part.name));
+    parts.into_iter().map(|part| (part.name, part.share / 100.0)).collect()
 }
 
 /// Whether some rule says which part of this framework's engine is arithmetic of its own.
@@ -399,11 +414,23 @@ mod tests {
     }
 
     #[test]
+    fn own_arithmetic_is_a_share_of_the_time_that_is_not_idle() {
+        let mut rules = [rule("waiting", "", &["spin"]), rule("own norms", "", &["engine::norm"])];
+        (rules[0].idle, rules[1].own) = (true, true);
+        let report = "50.00;w;[.] spin\n40.00;w;[.] framework::gemm\n10.00;w;[.] engine::norm::rms\n";
+        let samples = busy(&rules, samples(report));
+        assert_eq!(samples.iter().map(|sample| sample.share).collect::<Vec<_>>(), [80.0, 20.0]);
+        assert_eq!(own_parts(&rules, &samples), [("own norms".to_owned(), 0.2)]);
+        assert_eq!(own_parts(&rules, &samples[..1]), []);
+    }
+
+    #[test]
     fn every_framework_with_an_engine_has_rules() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs").join(RULES);
         let of_all = rules(&file, "no such framework").unwrap().len();
         for framework in ["candle", "tch", "ort"] {
-            assert!(rules(&file, framework).unwrap().len() > of_all, "{framework}");
+            let found = rules(&file, framework).unwrap();
+            assert!(found.len() > of_all && knows_own_code(&found), "{framework}");
         }
     }
 
