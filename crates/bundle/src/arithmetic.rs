@@ -6,10 +6,13 @@
 
 use serde_json::{Value, json};
 
-/// Name of the model behind `synthetic:`.
-pub const NAME: &str = "arithmetic";
+/// Names of the models behind `synthetic:`, with their width: which kernels run, and how many numbers share a scale, can
+/// depend on whether a row is a multiple of 256.
+pub const WIDTHS: [(&str, usize); 2] = [("arithmetic", 512), ("arithmetic-576", 576)];
 
-pub const HIDDEN: usize = 512;
+/// Numbers of a head.
+const HEAD: usize = 64;
+
 pub const VOCABULARY: usize = 512;
 
 /// Columns of the hidden state that logits show. The others are 0: a weight of theirs fixes the scale of each row of
@@ -20,18 +23,18 @@ pub const SHOWN: usize = 448;
 pub const FACTOR: f32 = 0.5;
 
 /// As a `config.json` says it.
-pub fn config() -> Value {
+pub fn config(width: usize) -> Value {
     json!({
-        "model_type": "llama", "hidden_act": "silu", "hidden_size": HIDDEN, "initializer_range": 0.02,
-        "intermediate_size": HIDDEN, "max_position_embeddings": 256, "num_attention_heads": 8,
-        "num_hidden_layers": 1, "num_key_value_heads": 8, "rms_norm_eps": 1e-6, "rope_theta": 10_000.0,
+        "model_type": "llama", "hidden_act": "silu", "hidden_size": width, "initializer_range": 0.02,
+        "intermediate_size": width, "max_position_embeddings": 256, "num_attention_heads": width / HEAD,
+        "num_hidden_layers": 1, "num_key_value_heads": width / HEAD, "rms_norm_eps": 1e-6, "rope_theta": 10_000.0,
         "tie_word_embeddings": false, "vocab_size": VOCABULARY,
     })
 }
 
 /// The embedding of a token: numbers of seven bits, which bf16 and f16 hold, of sizes that differ from column to column
 /// and from one group of 32 columns to the next.
-pub fn embedding(token: u32) -> Vec<f32> {
+pub fn embedding(token: u32, width: usize) -> Vec<f32> {
     let number = |column: usize| {
         if column >= SHOWN {
             return 0.0;
@@ -42,19 +45,19 @@ pub fn embedding(token: u32) -> Vec<f32> {
         let sign = if bits & (1 << 20) == 0 { 1.0 } else { -1.0 };
         sign * mantissa * 2.0_f32.powi(-((bits >> 32) as i32 & 3) - group as i32)
     };
-    (0..HIDDEN).map(number).collect()
+    (0..width).map(number).collect()
 }
 
 /// A row of the head: what one logit multiplies each column with. The last rows add all columns, which shows in what a
 /// framework adds.
-pub fn head(row: usize) -> Vec<f32> {
-    let mut weights = vec![0.0; HIDDEN];
+pub fn head(row: usize, width: usize) -> Vec<f32> {
+    let mut weights = vec![0.0; width];
     match weights[..SHOWN].get_mut(row) {
         Some(own) => *own = FACTOR,
         None => weights[..SHOWN].fill(-FACTOR),
     }
     // 127 codes of 2^-7, so that FACTOR is one, too.
-    weights[HIDDEN - 1] = 127.0 / 128.0;
+    weights[width - 1] = 127.0 / 128.0;
     weights
 }
 

@@ -35,19 +35,25 @@ pub fn names() -> String {
 }
 
 pub(crate) fn open(name: &str) -> Result<Model, PrepareError> {
-    let Some((_, published, config)) = SHAPES.iter().chain([&ARITHMETIC]).find(|(known, ..)| *known == name)
-    else {
-        let names = names();
-        return Err(PrepareError::Request(format!("unknown synthetic model {name:?}; there are {names}")));
+    // Not among the names: comparisons ask for these themselves.
+    let probe = arithmetic::WIDTHS.iter().find(|(known, _)| *known == name).map(|(_, width)| *width);
+    let shape = SHAPES.iter().find(|(known, ..)| *known == name);
+    let (published, json) = match (probe, shape) {
+        (Some(width), _) => (&None, arithmetic::config(width)),
+        (_, Some((_, published, config))) => (published, config()),
+        (None, None) => {
+            let names = names();
+            return Err(PrepareError::Request(format!(
+                "unknown synthetic model {name:?}; there are {names}"
+            )));
+        }
     };
     let path = PathBuf::from(format!("{PREFIX}{name}"));
-    let json = config();
     let config = ModelConfig::checked(&json).map_err(PrepareError::model(&path))?;
     let weights = Weights::new(path, &config, &json);
-    let is_probe = name == arithmetic::NAME;
-    let derived = match is_probe {
-        true => "numbers that show what a product reads".to_owned(),
-        false => {
+    let derived = match probe {
+        Some(_) => "numbers that show what a product reads".to_owned(),
+        None => {
             format!("drawn by ChaCha8 with seed {SEED}, normal with standard deviation {}", weights.deviation)
         }
     };
@@ -62,7 +68,10 @@ pub(crate) fn open(name: &str) -> Result<Model, PrepareError> {
         config_json: Document::pretty(&json, format!("the shape{of}")),
         tokenizer: Err("a synthetic model has none".into()),
         others: pooling.into_iter().collect(),
-        tensors: if is_probe { Box::new(Probe(weights)) } else { Box::new(weights) },
+        tensors: match probe {
+            Some(_) => Box::new(Probe(weights)),
+            None => Box::new(weights),
+        },
         verbatim: Vec::new(),
         derived,
     })
@@ -112,8 +121,10 @@ impl Tensors for Probe {
     fn read(&self, spec: &TensorSpec, rows: Range<usize>) -> Result<Vec<f32>, PrepareError> {
         let (_, columns) = matrix(spec);
         Ok(match spec.name.as_str() {
-            "model.embed_tokens.weight" => rows.flat_map(|row| arithmetic::embedding(row as u32)).collect(),
-            "lm_head.weight" => rows.flat_map(arithmetic::head).collect(),
+            "model.embed_tokens.weight" => {
+                rows.flat_map(|row| arithmetic::embedding(row as u32, columns)).collect()
+            }
+            "lm_head.weight" => rows.flat_map(|row| arithmetic::head(row, columns)).collect(),
             _ if spec.shape.len() == 1 => vec![1.0; rows.len() * columns],
             _ => vec![0.0; rows.len() * columns],
         })
@@ -159,9 +170,6 @@ fn normal(bits: u64) -> [f64; 2] {
 /// A model with a known shape and random weights: its name, the repository on the Hugging Face hub with this config.json
 /// if there is one, and the config.json.
 type Shape = (&'static str, Option<&'static str>, fn() -> Value);
-
-/// No shape to compare with: comparisons ask for it themselves.
-const ARITHMETIC: Shape = (arithmetic::NAME, None, arithmetic::config);
 
 /// By size. `llama-tiny` and `bert-tiny` have no published originals: small enough for tests, wide enough for every
 /// precision.

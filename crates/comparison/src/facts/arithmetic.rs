@@ -88,13 +88,14 @@ const MOST_ODD: f64 = 0.02;
 const F32: f64 = 1e-5;
 const STEPS: f64 = 2.5e-3;
 
-/// `None` if the logits are those of nothing that is known. `logits`: `[tokens, VOCABULARY]`, of a prompt of these tokens.
-pub fn observed(tokens: &[u32], logits: &[f32]) -> Option<Arithmetic> {
+/// `None` if the logits are those of nothing that is known. `logits`: `[tokens, VOCABULARY]`, of a prompt of these tokens
+/// through the model of this width.
+pub fn observed(tokens: &[u32], width: usize, logits: &[f32]) -> Option<Arithmetic> {
     let read: Vec<Vec<f64>> = logits.chunks_exact(VOCABULARY).map(shown).collect();
     if read.len() != tokens.len() || read.iter().flatten().any(|number| !number.is_finite()) {
         return None;
     }
-    let exact: Vec<Vec<f64>> = tokens.iter().map(|&token| normalised(token)).collect();
+    let exact: Vec<Vec<f64>> = tokens.iter().map(|&token| normalised(token, width)).collect();
     let off = distance(&read, &exact);
     let rounded: Vec<Vec<f64>> = exact
         .iter()
@@ -133,8 +134,8 @@ fn shown(logits: &[f32]) -> Vec<f64> {
 }
 
 /// The embedding of a token after the norm.
-fn normalised(token: u32) -> Vec<f64> {
-    let numbers = embedding(token);
+fn normalised(token: u32, width: usize) -> Vec<f64> {
+    let numbers = embedding(token, width);
     let squares: f64 = numbers.iter().map(|number| f64::from(*number).powi(2)).sum();
     let norm = (squares / numbers.len() as f64).sqrt();
     numbers[..SHOWN].iter().map(|number| f64::from(*number) / norm).collect()
@@ -205,10 +206,12 @@ mod tests {
 
     use super::*;
 
+    const WIDTH: usize = 576;
+
     /// Logits of a framework that rounds what it multiplies like this, and the logits.
     fn logits(tokens: &[u32], round: impl Fn(&[Vec<f64>]) -> Vec<Vec<f64>>, out: fn(f64) -> f32) -> Vec<f32> {
-        let exact: Vec<Vec<f64>> = tokens.iter().map(|&token| normalised(token)).collect();
-        let heads: Vec<Vec<f32>> = (0..VOCABULARY).map(head).collect();
+        let exact: Vec<Vec<f64>> = tokens.iter().map(|&token| normalised(token, WIDTH)).collect();
+        let heads: Vec<Vec<f32>> = (0..VOCABULARY).map(|row| head(row, WIDTH)).collect();
         let product = |row: &[f64], weights: &[f32]| -> f64 {
             row.iter().zip(weights).map(|(number, weight)| number * f64::from(*weight)).sum()
         };
@@ -227,7 +230,7 @@ mod tests {
         let outputs: [fn(f64) -> f32; 2] = [|sum| sum as f32, |sum| bf16::from_f64(sum).to_f32()];
         for rows in ROWS {
             let tokens: Vec<u32> = (3..3 + rows as u32).collect();
-            let told = |logits: Vec<f32>| observed(&tokens, &logits).map(|told| told.multiplied);
+            let told = |logits: Vec<f32>| observed(&tokens, WIDTH, &logits).map(|told| told.multiplied);
             assert_eq!(told(logits(&tokens, each(float), outputs[0])), Some(Multiplied::F32), "{rows}");
             assert_eq!(told(logits(&tokens, each(half), outputs[0])), Some(Multiplied::Bits11), "{rows}");
             for out in outputs {
@@ -251,19 +254,19 @@ mod tests {
         let tokens = [7, 8];
         let exact = each(|number| f64::from(number as f32));
         let mut found = logits(&tokens, &exact, |sum| sum as f32);
-        assert!(observed(&tokens, &found).unwrap().adds_in_f32);
+        assert!(observed(&tokens, WIDTH, &found).unwrap().adds_in_f32);
         // As if the running sum had been rounded to bf16.
         found[SHOWN] += 0.05 * found[SHOWN].abs().max(1.0);
-        assert!(!observed(&tokens, &found).unwrap().adds_in_f32);
+        assert!(!observed(&tokens, WIDTH, &found).unwrap().adds_in_f32);
     }
 
     #[test]
     fn what_is_not_recognised_has_no_name() {
         let tokens = [1, 2, 3];
         let noisy = each(|number| number * (1.0 + 0.3 * (number * 77.0).sin()));
-        assert_eq!(observed(&tokens, &logits(&tokens, noisy, |sum| sum as f32)), None);
-        assert_eq!(observed(&tokens, &[0.0; 3 * VOCABULARY]), None);
-        assert_eq!(observed(&tokens, &[f32::NAN; 3 * VOCABULARY]), None);
-        assert_eq!(observed(&tokens, &[1.0; VOCABULARY]), None);
+        assert_eq!(observed(&tokens, WIDTH, &logits(&tokens, noisy, |sum| sum as f32)), None);
+        assert_eq!(observed(&tokens, WIDTH, &[0.0; 3 * VOCABULARY]), None);
+        assert_eq!(observed(&tokens, WIDTH, &[f32::NAN; 3 * VOCABULARY]), None);
+        assert_eq!(observed(&tokens, WIDTH, &[1.0; VOCABULARY]), None);
     }
 }

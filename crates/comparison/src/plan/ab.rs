@@ -23,6 +23,9 @@ const VARIANTS: [&str; 3] = ["R2", "R13", "R14"];
 /// The layout of batches of texts: the engine's own, and padded to the longest.
 const PADDING: &str = "padding";
 
+/// The instructions that the processor has, and those of AVX2 alone.
+const ISA: &str = "isa";
+
 /// Attention by a dedicated kernel, and as plain products with a softmax.
 const ATTENTION: &str = "attention";
 
@@ -67,6 +70,11 @@ fn switch(what: &str) -> Option<Switch> {
             names: ["fused attention", "plain products"],
             varied: Some("R14"),
             set: |arms, _| arms[1].engine = format!("{}-eager-attention", arms[1].engine),
+        },
+        ISA => Switch {
+            names: ["all instructions", "AVX2"],
+            varied: None,
+            set: |arms, _| arms[1].engine = format!("{}-avx2", arms[1].engine),
         },
         PADDING => Switch {
             names: ["own layout", "padded"],
@@ -149,7 +157,7 @@ fn complete(request: &mut Request, is_optimised: bool) {
 
 fn unknown(what: &str) -> Failure {
     Failure::usage(format!(
-        "{what:?} alone is no study; there are kv-cache, jit, half, fused, attention, padding, optimised, mistakes, or two names \
+        "{what:?} alone is no study; there are kv-cache, jit, half, fused, attention, padding, isa, optimised, mistakes, or two names \
          from configs/engines"
     ))
 }
@@ -173,6 +181,7 @@ fn switched(what: &str, switch: &Switch, mut request: Request, engines: &dyn Eng
             if let Err(error) = engines.engine(&arms[1].engine) {
                 let name = &engine.name;
                 cell.study.refused = Some(match what {
+                    ISA => format!("{name} has no control here that takes instructions away: {error}"),
                     ATTENTION => format!("{name} has no variant here that differs in attention alone"),
                     _ => format!("{name} has no variant to compare it with: {error}"),
                 });

@@ -212,7 +212,7 @@ pub(crate) struct SweepArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AbArgs {
     #[arg(help = what_help(), num_args = 1..=2, required = true,
-          value_name = "kv-cache|jit|half|fused|attention|padding|optimised|mistakes | VARIANT VARIANT")]
+          value_name = "kv-cache|jit|half|fused|attention|padding|isa|optimised|mistakes | VARIANT VARIANT")]
     pub(crate) what: Vec<String>,
     /// For `ab optimised`: which of cache, jit, precision and fused [default: those that a framework has]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_switch)]
@@ -225,7 +225,8 @@ pub(crate) struct AbArgs {
 
 fn what_help() -> String {
     format!(
-        "kv-cache, jit, half, fused or attention: on against off, on every framework. {}. optimised: all of the first \
+        "kv-cache, jit, half, fused or attention: on against off, on every framework. {}. isa: all \
+         instructions of the processor against AVX2. optimised: all of the first \
          four, and each alone, against none of them. mistakes: what common mistakes cost, such as a debug build \
          (docs/how-to/mistakes.md). Or two names from configs/engines",
         encode::PADDING_HELP

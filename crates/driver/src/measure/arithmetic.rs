@@ -15,24 +15,21 @@ use crate::measure::provision::{self, Wanted};
 use crate::measure::session::Session;
 use crate::measure::{logits, progress};
 
-/// The most numbers that kernels give one scale, but for a whole row.
-const LARGEST_GROUP: usize = 256;
+/// Kernels for quantised weights need rows of a multiple of this, or are replaced by others.
+const BLOCK: usize = 256;
 
 /// It computes nothing.
 const MOCK: &str = "mock";
 
 /// The model that shows it, in the precisions of a plan. `None` for a plan of nothing but mocks, for work other than
-/// continuing prompts, whose products engines may compute in another way, for quantised weights whose rows kernels group in
-/// another way than this model's, and if it cannot be made: a comparison does without.
+/// continuing prompts, whose products engines may compute in another way, and if it cannot be made: a comparison does without.
 pub(crate) fn model(plan: &Plan, compared: &Bundle, places: &Places) -> Option<Bundle> {
     plan.work.generate()?;
     plan.contenders.iter().find(|contender| contender.engine.framework != MOCK)?;
-    let is_quantised = plan.contenders.iter().any(|contender| contender.precision.is_quantised());
-    if is_quantised && compared.config().hidden_size % LARGEST_GROUP != 0 {
-        return None;
-    }
+    let [(usual, _), (other, _)] = arithmetic::WIDTHS;
+    let name = if compared.config().hidden_size.is_multiple_of(BLOCK) { usual } else { other };
     let wanted = Wanted {
-        model: &format!("synthetic:{}", arithmetic::NAME),
+        model: &format!("synthetic:{name}"),
         precisions: plan.contenders.iter().map(|contender| contender.precision).collect(),
         reference: false,
         device: &plan.device,
@@ -110,8 +107,9 @@ impl Crew<'_> {
         if logits.len() != prompts.len() {
             return Err("it did not give the logits asked for".into());
         }
+        let width = model.config().hidden_size;
         let told = prompts.iter().zip(&logits).map(|(prompt, logits)| {
-            observed(prompt, logits.values.get(..prompt.len() * arithmetic::VOCABULARY)?)
+            observed(prompt, width, logits.values.get(..prompt.len() * arithmetic::VOCABULARY)?)
         });
         told.collect::<Option<_>>().ok_or_else(|| "its logits are not those of a known arithmetic".into())
     }
