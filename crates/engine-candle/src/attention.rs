@@ -1,10 +1,11 @@
-//! Grouped-query attention, causal or bidirectional. Over the cache there are two ways: in decode each thread
-//! takes a share of the context ([`shares`]); prefill multiplies whole matrices. Encoders need no cache
-//! ([`texts`]).
+//! Grouped-query attention, causal or bidirectional, by operations of candle ([`calls`]) or by loops of its own. Over the
+//! cache the loops have two ways: in decode each thread takes a share of the context; prefill multiplies whole matrices.
+//! Encoders need no cache ([`texts`]).
 //!
 //! candle-nn's `flash_attn` was measured and dropped: it folds in one key at a time, and took ten times
 //! as long as the products for 512 positions (1.0 s of a prefill of SmolLM2-135M).
 
+mod calls;
 mod grouped;
 pub(crate) mod texts;
 
@@ -16,6 +17,7 @@ use grouped::{KEY_BLOCK, Kept};
 use half::{bf16, f16};
 use worker::engine::{self};
 
+use crate::kernels::Kernels;
 use crate::math::{add_times, cap, exp, exponentials, softmax};
 use crate::norm::HeadNorms;
 use crate::parallel::{for_each, for_each_chunk, threads, try_for_each};
@@ -46,22 +48,28 @@ pub(crate) struct Attention {
     /// Soft bound of the scores.
     cap: Option<f32>,
     layer: LayerAttention,
+    kernels: Kernels,
 }
 
 /// The positions that one call appends, as many to each sequence.
-struct Step<'a> {
-    /// `[batch, positions, (heads + 2 · kv_heads) · head_dim]`
-    qkv: &'a [f32],
+struct Place<'a> {
     batch: usize,
     positions: usize,
     /// Cache positions in use, including padding before the sequences.
     filled: usize,
     /// Padding positions before each sequence; empty if there are none.
     padding: &'a [usize],
+}
+
+/// The same, with what the own loops read.
+struct Step<'a> {
+    /// `[batch, positions, (heads + 2 · kv_heads) · head_dim]`
+    qkv: &'a [f32],
+    at: Place<'a>,
     rotary: Option<&'a RotaryTable>,
 }
 
-impl Step<'_> {
+impl Place<'_> {
     /// Padding positions before the sequence of a row.
     fn padding_before(&self, row: usize) -> usize {
         self.padding.get(row / self.positions).copied().unwrap_or(0)
@@ -80,6 +88,7 @@ impl Attention {
             scale: form.attention_scale.map_or(usual, |scale| scale as f32),
             cap: form.attention_cap.map(|bound| bound as f32),
             layer: config.layer_attention(index),
+            kernels: reader.kernels(),
         })
     }
 
@@ -91,6 +100,9 @@ impl Attention {
         sequences: &mut Sequences,
         (layer, lengths): (usize, Option<&[usize]>),
     ) -> Result<Tensor> {
+        if self.kernels == Kernels::Candle {
+            return self.by_candle(qkv, sequences, (layer, lengths));
+        }
         let (rows, columns) = qkv.dims2()?;
         let Sequences { batch, filled, padding, caches, grows, rotary, shares, .. } = sequences;
         let cache = &mut caches[layer];
@@ -103,7 +115,8 @@ impl Attention {
             let rotary = self.layer.rotation.map(|rotation| &rotary[rotation]);
             let Some(lengths) = lengths else {
                 let (batch, filled) = (*batch, *filled);
-                let step = Step { qkv, batch, positions: rows / batch, filled, padding, rotary };
+                let at = Place { batch, positions: rows / batch, filled, padding };
+                let step = Step { qkv, at, rotary };
                 return self.attend(cache, *grows, &step, shares, &mut attended);
             };
             // One sequence after the other, so that nothing is computed for padding.
@@ -113,7 +126,8 @@ impl Attention {
                 (own, qkv) = qkv.split_at(positions * columns);
                 (out, attended) = attended.split_at_mut(positions * width);
                 let padding = &padding[sequence..=sequence];
-                let step = Step { qkv: own, batch: 1, positions, filled: padding[0], padding, rotary };
+                let at = Place { batch: 1, positions, filled: padding[0], padding };
+                let step = Step { qkv: own, at, rotary };
                 let mut cache = cache.of_sequence(sequence, self.kv_heads)?;
                 self.attend(&mut cache, false, &step, shares, out)?;
             }
@@ -134,9 +148,9 @@ impl Attention {
         let (keys, values) = self.new_keys(step)?;
         match grows {
             true => cache.grow(&keys, &values)?,
-            false => cache.append(&keys, &values, step.filled)?,
+            false => cache.append(&keys, &values, step.at.filled)?,
         }
-        if step.positions < BLOCK_POSITIONS {
+        if step.at.positions < BLOCK_POSITIONS {
             self.attend_in_shares(cache, step, shares, attended)
         } else {
             self.attend_by_block(cache, step, attended)
@@ -146,12 +160,12 @@ impl Attention {
     /// Keys and values of the new positions, in the cache's layout.
     fn new_keys(&self, step: &Step<'_>) -> Result<(Tensor, Tensor)> {
         let d = self.head_dim;
-        let lanes = step.batch * self.kv_heads;
-        let mut keys = vec![0.0; lanes * step.positions * d];
+        let lanes = step.at.batch * self.kv_heads;
+        let mut keys = vec![0.0; lanes * step.at.positions * d];
         let mut values = vec![0.0; keys.len()];
         let place = |chunk: usize| {
-            let (lane, position) = (chunk / step.positions, chunk % step.positions);
-            (lane / self.kv_heads * step.positions + position, lane % self.kv_heads)
+            let (lane, position) = (chunk / step.at.positions, chunk % step.at.positions);
+            (lane / self.kv_heads * step.at.positions + position, lane % self.kv_heads)
         };
         for_each_chunk(&mut keys, d, |chunk, key| {
             let (row, head) = place(chunk);
@@ -165,7 +179,7 @@ impl Attention {
             let (row, head) = place(chunk);
             value.copy_from_slice(self.head(step, row, self.heads + self.kv_heads + head));
         });
-        let shape = (lanes, step.positions, d);
+        let shape = (lanes, step.at.positions, d);
         let keys = Tensor::from_vec(keys, shape, &Device::Cpu)?;
         Ok((keys, Tensor::from_vec(values, shape, &Device::Cpu)?))
     }
@@ -188,15 +202,15 @@ impl Attention {
 
     fn rotate(&self, step: &Step<'_>, row: usize, head: &mut [f32]) {
         if let Some(rotary) = step.rotary {
-            rotary.rotate(step.filled + row % step.positions - step.padding_before(row), head);
+            rotary.rotate(step.at.filled + row % step.at.positions - step.at.padding_before(row), head);
         }
     }
 
     /// The cache positions that the query of a row sees.
-    fn seen(&self, step: &Step<'_>, row: usize) -> Range<usize> {
-        let place = step.filled + row % step.positions;
-        let Range { start, end } = self.layer.keys(place, step.filled + step.positions);
-        start.max(step.padding_before(row))..end
+    fn seen(&self, at: &Place<'_>, row: usize) -> Range<usize> {
+        let place = at.filled + row % at.positions;
+        let Range { start, end } = self.layer.keys(place, at.filled + at.positions);
+        start.max(at.padding_before(row))..end
     }
 
     /// Two products per block of queries. The query heads that share a key/value head are stacked into one
@@ -204,14 +218,15 @@ impl Attention {
     fn attend_by_block(&self, cache: &Cache, step: &Step<'_>, attended: &mut [f32]) -> Result<()> {
         let width = self.heads * self.head_dim;
         // Smaller blocks if large ones would leave threads without work.
-        let rows =
-            (step.batch * step.positions).div_ceil(BLOCKS * threads()).clamp(LEAST_QUERIES, QUERY_BLOCK);
+        let rows = (step.at.batch * step.at.positions)
+            .div_ceil(BLOCKS * threads())
+            .clamp(LEAST_QUERIES, QUERY_BLOCK);
         let mut blocks = Vec::new();
-        for (sequence, mut attended) in attended.chunks_mut(step.positions * width).enumerate() {
-            for start in (0..step.positions).step_by(rows) {
+        for (sequence, mut attended) in attended.chunks_mut(step.at.positions * width).enumerate() {
+            for start in (0..step.at.positions).step_by(rows) {
                 let out;
-                (out, attended) = attended.split_at_mut(rows.min(step.positions - start) * width);
-                blocks.push((sequence, sequence * step.positions + start, out));
+                (out, attended) = attended.split_at_mut(rows.min(step.at.positions - start) * width);
+                blocks.push((sequence, sequence * step.at.positions + start, out));
             }
         }
         // The last blocks of a sequence see the most keys, so they start first.
@@ -232,9 +247,9 @@ impl Attention {
         let (d, heads, kv_heads) = (self.head_dim, self.heads, self.kv_heads);
         let (group, count) = (heads / kv_heads, out.len() / (heads * d));
         // All keys that any query of the block sees.
-        let all = self.seen(step, first_row).start..self.seen(step, first_row + count - 1).end;
+        let all = self.seen(&step.at, first_row).start..self.seen(&step.at, first_row + count - 1).end;
         let seen_by = |query: usize| {
-            let own = self.seen(step, first_row + query);
+            let own = self.seen(&step.at, first_row + query);
             own.start - all.start..own.end - all.start
         };
         let seen: Vec<_> = (0..count).map(seen_by).collect();
@@ -314,6 +329,15 @@ impl Relative {
         Ok(Some(Relative { biases, positions }))
     }
 
+    /// The same for heads of one group, their queries `queries` and these keys, as candle adds them to scores:
+    /// `[queries · heads, keys]`.
+    fn tensor(&self, heads: Range<usize>, queries: Range<usize>, keys: &Range<usize>) -> Result<Tensor> {
+        let rows = queries.len() * heads.len();
+        let of_queries = queries.flat_map(|query| heads.clone().map(move |head| (head, query)));
+        let biases = of_queries.flat_map(|(head, query)| self.scores(head, query, keys.start, keys.len()));
+        Tensor::from_vec(biases.copied().collect(), (rows, keys.len()), &Device::Cpu)
+    }
+
     /// The biases of one head, for the query at this position and `keys` keys from `first` on.
     pub(crate) fn scores(&self, head: usize, query: usize, first: usize, keys: usize) -> &[f32] {
         let row = head * (2 * self.positions - 1);
@@ -371,7 +395,7 @@ impl Attention {
         step: &Step<'_>,
         shares: &mut [Share],
     ) -> Result<()> {
-        let mut queries = vec![0.0; step.batch * step.positions * self.heads * self.head_dim];
+        let mut queries = vec![0.0; step.at.batch * step.at.positions * self.heads * self.head_dim];
         for (index, query) in queries.chunks_exact_mut(self.head_dim).enumerate() {
             self.write_query(step, index / self.heads, index % self.heads, query);
         }
@@ -392,12 +416,12 @@ impl<T: Kept + Sync> Read<'_, T> {
     /// Computes share `index` of `count`, for all rows and heads.
     fn find(&self, share: &mut Share, index: usize, count: usize) {
         let Attention { heads, kv_heads, head_dim, .. } = *self.attention;
-        let rows = self.step.batch * self.step.positions;
+        let rows = self.step.at.batch * self.step.at.positions;
         share.clear(rows * heads, head_dim);
         for row in 0..rows {
-            let seen = part(&self.attention.seen(self.step, row), index, count);
+            let seen = part(&self.attention.seen(&self.step.at, row), index, count);
             for kv_head in (0..kv_heads).filter(|_| !seen.is_empty()) {
-                let lane = row / self.step.positions * kv_heads + kv_head;
+                let lane = row / self.step.at.positions * kv_heads + kv_head;
                 let first = lane * self.capacity + seen.start;
                 let group = heads / kv_heads;
                 self.attend(share, row * heads + kv_head * group, first..first + seen.len());

@@ -19,6 +19,9 @@ use candle_core::{DType, Device, Module, Result, Tensor, bail};
 use half::f16;
 use rayon::prelude::*;
 
+use crate::kernels::Kernels;
+use crate::weight::with_f32;
+
 /// Inputs that share a scale.
 const BLOCK: usize = 32;
 
@@ -78,16 +81,17 @@ pub(crate) struct Blocks {
     tensor: Arc<QTensor>,
     /// Whether candle has made a second, repacked copy for its faster kernels.
     repacked: bool,
+    kernels: Kernels,
 }
 
 impl Blocks {
     /// Encodes the weight and multiplies once, so that candle repacks it now, if it repacks this shape on
     /// this machine. Otherwise the time for it would be part of the first token and not of the load.
-    pub(crate) fn new(weight: &Quantised<'_>) -> Result<Blocks> {
+    pub(crate) fn new(weight: &Quantised<'_>, kernels: Kernels) -> Result<Blocks> {
         let tensor = encode(weight)?;
         let row = Tensor::zeros((1, weight.columns), DType::F32, &Device::Cpu)?;
         let repacked = is_repacked(&tensor, &row)?;
-        let blocks = Blocks { tensor: Arc::new(tensor), repacked };
+        let blocks = Blocks { tensor: Arc::new(tensor), repacked, kernels };
         blocks.product(&row)?;
         Ok(blocks)
     }
@@ -105,6 +109,14 @@ impl Blocks {
         self.repacked
     }
 
+    /// Whose code dequantises them, human-readable.
+    pub(crate) fn dequantises(&self) -> &'static str {
+        match self.kernels {
+            Kernels::Candle => "candle",
+            Kernels::Own => "the engine's own loops",
+        }
+    }
+
     /// `[rows, in]` → `[rows, out]` by candle's quantised kernel.
     pub(crate) fn product(&self, x: &Tensor) -> Result<Tensor> {
         QMatMul::QTensor(self.tensor.clone()).forward(x)
@@ -114,6 +126,15 @@ impl Blocks {
     pub(crate) fn dequantise(&self, first: usize, out: &mut [f32]) -> Result<()> {
         let (_, columns) = self.dims()?;
         let bytes = self.tensor.data()?;
+        if self.kernels == Kernels::Candle {
+            // candle dequantises whole tensors: these rows become one, which copies their blocks.
+            let dtype = self.dtype();
+            let row_bytes = columns / dtype.block_size() * dtype.type_size();
+            let blocks = &bytes[first * row_bytes..][..out.len() / columns * row_bytes];
+            let storage = QStorage::from_data(Cow::Borrowed(blocks), &Device::Cpu, dtype)?;
+            let wide = QTensor::new(storage, (out.len() / columns, columns))?.dequantize(&Device::Cpu)?;
+            return with_f32(&wide, |wide| out.copy_from_slice(wide));
+        }
         let (row_bytes, dequantise) = match self.dtype() {
             GgmlDType::Q8_0 => (columns / BLOCK * Q8_0_BYTES, dequantise_q8_0 as fn(&[u8], &mut [f32])),
             _ => (columns / BLOCK * Q4_0_BYTES, dequantise_q4_0 as fn(&[u8], &mut [f32])),
@@ -182,7 +203,7 @@ mod tests {
     }
 
     fn blocks(precision: Precision, rows: usize, columns: usize, codes: &[u8], scales: &[f32]) -> Blocks {
-        Blocks::new(&quantised(precision, rows, columns, codes, &bytes(scales))).unwrap()
+        Blocks::new(&quantised(precision, rows, columns, codes, &bytes(scales)), Kernels::Own).unwrap()
     }
 
     fn bytes(scales: &[f32]) -> Vec<u8> {
@@ -224,15 +245,15 @@ mod tests {
                 let (codes, scales) = example(precision, rows, columns);
                 let scales = bytes(&scales);
                 let weight = quantised(precision, rows, columns, &codes, &scales);
-                let held = Blocks::new(&weight).unwrap();
                 let ours = weight.dequantised();
-                let candle = held.tensor.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap();
-                assert_eq!(candle.to_vec1::<f32>().unwrap(), ours, "{precision}");
-                let mut whole = vec![0.0; rows * columns];
-                held.dequantise(0, &mut whole).unwrap();
-                assert_eq!(whole, ours, "{precision}");
-                held.dequantise(2, &mut whole[..columns]).unwrap();
-                assert_eq!(whole[..columns], ours[2 * columns..3 * columns], "{precision}");
+                for kernels in [Kernels::Candle, Kernels::Own] {
+                    let held = Blocks::new(&weight, kernels).unwrap();
+                    let mut whole = vec![0.0; rows * columns];
+                    held.dequantise(0, &mut whole).unwrap();
+                    assert_eq!(whole, ours, "{precision}");
+                    held.dequantise(2, &mut whole[..columns]).unwrap();
+                    assert_eq!(whole[..columns], ours[2 * columns..3 * columns], "{precision}");
+                }
             }
         }
     }
@@ -241,7 +262,7 @@ mod tests {
     fn a_scale_that_f16_cannot_hold_is_refused() {
         let scales = bytes(&[1.0 + f32::EPSILON]);
         let weight = quantised(Precision::Int8, 1, BLOCK, &[1; BLOCK], &scales);
-        assert!(Blocks::new(&weight).unwrap_err().to_string().contains("f16"));
+        assert!(Blocks::new(&weight, Kernels::Candle).unwrap_err().to_string().contains("f16"));
     }
 
     #[test]

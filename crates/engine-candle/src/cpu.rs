@@ -1,10 +1,11 @@
-//! The decoder for CPUs: candle's row-by-row kernels and `matmul`, with our own loops between them.
+//! The decoder for CPUs: candle's row-by-row kernels and `matmul`, with candle's operations or own loops between them.
 
 use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{DType, Result, bail};
 use worker::engine::{self, CacheMemory, Device, Foreigns, InEffect, KvCachePolicy, Want};
 
 use crate::decoder::{self, Answer, Decoder};
+use crate::kernels::Kernels;
 use crate::model::Model;
 use crate::parallel;
 use crate::reader::Form;
@@ -26,10 +27,10 @@ impl Cpu {
     /// grows with every append if `grows` is set.
     pub(crate) fn read(
         bundle: &Bundle,
-        (precision, form): (Precision, Form),
+        (precision, form, kernels): (Precision, Form, Kernels),
         (cache, grows): (Precision, bool),
     ) -> engine::Result<Cpu> {
-        Ok(Cpu { model: Model::read(bundle, precision, form)?, cache, grows, sequences: None })
+        Ok(Cpu { model: Model::read(bundle, precision, (form, kernels))?, cache, grows, sequences: None })
     }
 }
 
@@ -47,7 +48,7 @@ pub(crate) fn in_effect(
     config: &ModelConfig,
     precision: Precision,
     held: Held,
-    (kv_cache, attention): (Precision, &str),
+    (kv_cache, between): (Precision, [String; 2]),
 ) -> InEffect {
     let emulated = held.precision != precision;
     let activations = match held.precision {
@@ -66,7 +67,7 @@ pub(crate) fn in_effect(
         (false, n) => format!("blocks in memory; {n} of {} weights twice, repacked by candle", held.weights),
     };
     let mut kernels = held.kernels;
-    kernels.push(attention.into());
+    kernels.extend(between);
     InEffect {
         precision: if emulated { precision } else { held.precision }.into(),
         activations: activations.into(),
@@ -92,9 +93,9 @@ impl Decoder for Cpu {
     }
 
     fn in_effect(&self) -> InEffect {
-        let attention = "attention on loops of its own (decode) or matmul (prefill)";
+        let between = self.model.kernels().described("");
         let (model, cache) = (&self.model, self.cache);
-        let mut found = in_effect(model.config(), model.precision(), model.held(), (cache, attention));
+        let mut found = in_effect(model.config(), model.precision(), model.held(), (cache, between));
         if self.grows {
             found.kv_cache = KvCachePolicy::Growing;
             found.kernels.extend(["Tensor::cat of old and new keys and values in every append"]);

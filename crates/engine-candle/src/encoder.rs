@@ -9,20 +9,21 @@ use worker::engine::{self, Encode, EncodeTask, HiddenStates, InEffect, Padded, T
 use crate::attention::Relative;
 use crate::attention::texts::TextRows;
 use crate::cpu;
+use crate::kernels::Kernels;
 use crate::layer::{Embedding, Layer};
 use crate::linear::Linear;
-use crate::math::{activate, tanh};
 use crate::norm::Norm;
-use crate::parallel::for_each_chunk;
+use crate::parallel::{compute_here, reading};
 use crate::reader::{Form, Reader, framework};
 use crate::sequences::RotaryTable;
-use crate::weight::{Held, Weight, change_f32, with_f32};
+use crate::weight::{Held, Weight, with_f32};
 
 #[derive(Debug)]
 pub(crate) struct Encoder {
     config: ModelConfig,
     /// The precision of the file that was read.
     precision: Precision,
+    kernels: Kernels,
     embedding: Embedding,
     relative: Option<Relative>,
     layers: Vec<Layer>,
@@ -43,12 +44,20 @@ impl Encoder {
     /// padded. `hidden`: whether hidden states are kept.
     pub(crate) fn read(
         bundle: &Bundle,
-        (precision, form): (Precision, Form),
+        (precision, form, kernels): (Precision, Form, Kernels),
+        (padding, hidden): (Option<TextPadding>, bool),
+    ) -> engine::Result<Encoder> {
+        reading(|| Encoder::read_here(bundle, (precision, form, kernels), (padding, hidden)))
+    }
+
+    fn read_here(
+        bundle: &Bundle,
+        (precision, form, kernels): (Precision, Form, Kernels),
         (padding, hidden): (Option<TextPadding>, bool),
     ) -> engine::Result<Encoder> {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
-        let reader = Reader::new(&weights, form);
+        let reader = Reader::new(&weights, form, kernels);
         let layers = (0..config.layers).into_par_iter().map(|index| Layer::read(&reader, &config, index));
         let has_norm = config.encoder.as_ref().is_some_and(|encoder| encoder.final_norm);
         let final_norm = has_norm.then(|| config.final_norm());
@@ -59,6 +68,7 @@ impl Encoder {
             final_norm: Norm::read_optional(&reader, &config, final_norm.as_ref())?,
             head: Head::read(&reader, &config)?,
             padding,
+            kernels,
             precision: weights.precision(),
             config,
             rotary: Vec::new(),
@@ -73,8 +83,8 @@ impl Encoder {
         let linears = self.layers.iter().flat_map(Layer::linears);
         let weights: Vec<&Weight> = linears.map(Linear::weight).collect();
         let texts = self.padding.map_or("texts unpadded".to_owned(), |padding| padding.to_string());
-        let attention = format!("{texts}, attention by matmul, text by text");
-        cpu::in_effect(&self.config, self.precision, Held::new(&weights), (Precision::F32, &attention))
+        let between = self.kernels.described(&format!(", text by text, {texts}"));
+        cpu::in_effect(&self.config, self.precision, Held::new(&weights), (Precision::F32, between))
     }
 
     /// Extends the rotation tables for a text of `longest` tokens, if needed.
@@ -104,7 +114,7 @@ impl Encoder {
             x = self.layers(texts, texts.lengths, kept.as_deref_mut())?;
         }
         if let Some(norm) = &self.final_norm {
-            norm.change(&x)?;
+            x = norm.change(x)?;
         }
         if let Some(last) = kept.and_then(|kept| kept.last_mut()) {
             *last = x.clone();
@@ -122,12 +132,19 @@ impl Encoder {
     ) -> Result<Tensor> {
         let lengths = texts.lengths;
         let positions: Vec<usize> = lengths.iter().flat_map(|&length| 0..length).collect();
-        let x = self.embedding.forward(texts.tokens, positions.iter().copied(), texts.types)?;
+        let turns = match self.kernels {
+            Kernels::Candle => {
+                self.rotary.iter().map(|table| table.turns(&positions)).collect::<Result<_>>()?
+            }
+            Kernels::Own => Vec::new(),
+        };
+        let mut x = self.embedding.forward(texts.tokens, positions.iter().copied(), texts.types)?;
         let rows = TextRows {
             lengths,
             tokens,
             positions: &positions,
             rotary: &self.rotary,
+            turns: &turns,
             relative: self.relative.as_ref(),
         };
         // A copy, because layers change the rows in place.
@@ -139,7 +156,7 @@ impl Encoder {
         };
         keep(&x)?;
         for layer in &self.layers {
-            layer.forward(&x, |attention, qkv| attention.of_texts(qkv, &rows))?;
+            x = layer.forward(&x, |attention, qkv| attention.of_texts(qkv, &rows))?;
             keep(&x)?;
         }
         Ok(x)
@@ -174,6 +191,7 @@ impl Encoder {
 impl Encode for Encoder {
     fn encode(&mut self, texts: Texts<'_>, task: EncodeTask) -> engine::Result<&[f32]> {
         texts.check(&self.config, task)?;
+        compute_here();
         let width = self.padding.map(|padding| padding.width(&texts));
         self.rotate_up_to(width.unwrap_or(texts.longest()));
         let mut kept = self.hidden.is_some().then(Vec::new);
@@ -214,6 +232,7 @@ struct Dense {
     linear: Linear,
     activation: HeadActivation,
     norm: Option<Norm>,
+    kernels: Kernels,
 }
 
 impl Head {
@@ -226,6 +245,7 @@ impl Head {
                 linear: Linear::read(reader, linear)?,
                 activation: dense.activation,
                 norm: Norm::read_optional(reader, config, names.norm.as_ref())?,
+                kernels: reader.kernels(),
             }),
             _ => None,
         };
@@ -243,19 +263,10 @@ impl Head {
 
 impl Dense {
     fn forward(&self, vectors: &Tensor) -> Result<Tensor> {
-        let y = self.linear.forward(vectors)?;
-        let width = y.dim(1)?;
-        change_f32(&y, |y| {
-            for_each_chunk(y, width, |_, row| {
-                match self.activation {
-                    HeadActivation::Tanh => row.iter_mut().for_each(|x| *x = tanh(*x)),
-                    HeadActivation::Of(activation) => activate(row, activation),
-                }
-                if let Some(norm) = &self.norm {
-                    norm.norm_row(row);
-                }
-            });
-        })?;
-        Ok(y)
+        let y = self.kernels.activate(&self.linear.forward(vectors)?, self.activation)?;
+        match &self.norm {
+            Some(norm) => norm.change(y),
+            None => Ok(y),
+        }
     }
 }

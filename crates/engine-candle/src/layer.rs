@@ -1,16 +1,15 @@
 //! A layer: attention and the feed-forward block, with their norms.
 
-use bundle::{Activation, LayerNames, ModelConfig};
+use bundle::{Activation, HeadActivation, LayerNames, ModelConfig};
 use candle_core::{Device, Result, Tensor};
 use worker::engine::{self};
 
 use crate::attention::Attention;
+use crate::kernels::Kernels;
 use crate::linear::Linear;
-use crate::math::{activate, add};
 use crate::norm::{Norm, SublayerNorms};
-use crate::parallel::for_each_chunk;
 use crate::reader::Reader;
-use crate::weight::{Weight, change_f32};
+use crate::weight::Weight;
 
 /// Rows that go through a feed-forward block together: enough for products at full speed, and few enough that
 /// intermediate results stay in cache and use memory that is already mapped.
@@ -24,6 +23,7 @@ pub(crate) struct Layer {
     output: Linear,
     mlp_norms: SublayerNorms,
     mlp: Mlp,
+    kernels: Kernels,
 }
 
 impl Layer {
@@ -37,6 +37,7 @@ impl Layer {
             output: Linear::read(reader, &names.output)?,
             mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
             mlp: Mlp::read(reader, config, &names)?,
+            kernels: reader.kernels(),
         })
     }
 
@@ -45,26 +46,32 @@ impl Layer {
         [&self.qkv, &self.output, gate_up, down]
     }
 
-    /// Runs both blocks on the residual stream `x`, `[rows, hidden]`, in place. `attend` computes attention
-    /// from rows of queries, keys and values.
+    /// The residual stream `x`, `[rows, hidden]`, after both blocks. The own loops change `x` itself. `attend` computes
+    /// attention from rows of queries, keys and values.
     pub(crate) fn forward(
         &self,
         x: &Tensor,
         attend: impl FnOnce(&Attention, &Tensor) -> Result<Tensor>,
-    ) -> Result<()> {
+    ) -> Result<Tensor> {
         let qkv = self.qkv.forward(&self.attention_norms.enter(x)?)?;
         let attended = attend(&self.attention, &qkv)?;
         drop(qkv);
-        self.attention_norms.leave(x, self.output.forward(&attended)?)?;
+        let x = self.attention_norms.leave(x, self.output.forward(&attended)?)?;
         let rows = x.dim(0)?;
         // All rows at once, so that the weights are converted once.
         let converted = self.mlp.linears().iter().any(|linear| linear.weight().is_converted());
         let piece = if converted { rows } else { MLP_ROWS };
-        for start in (0..rows).step_by(piece) {
-            let x = x.narrow(0, start, piece.min(rows - start))?;
-            self.mlp_norms.leave(&x, self.mlp.forward(&self.mlp_norms.enter(&x)?)?)?;
+        if rows <= piece {
+            return self.mlp_norms.leave(&x, self.mlp.forward(&self.mlp_norms.enter(&x)?)?);
         }
-        Ok(())
+        for start in (0..rows).step_by(piece) {
+            let part = x.narrow(0, start, piece.min(rows - start))?;
+            let sum = self.mlp_norms.leave(&part, self.mlp.forward(&self.mlp_norms.enter(&part)?)?)?;
+            if self.kernels == Kernels::Candle {
+                x.slice_set(&sum, 0, start)?;
+            }
+        }
+        Ok(x)
     }
 }
 
@@ -77,7 +84,7 @@ pub(crate) struct Mlp {
     down: Linear,
     activation: Activation,
     gated: bool,
-    intermediate: usize,
+    kernels: Kernels,
 }
 
 impl Mlp {
@@ -87,7 +94,7 @@ impl Mlp {
             down: Linear::read(reader, &names.down)?,
             activation: config.activation,
             gated: config.gated_mlp,
-            intermediate: config.intermediate_size,
+            kernels: reader.kernels(),
         })
     }
 
@@ -96,17 +103,11 @@ impl Mlp {
     }
 
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let (kernels, activation) = (self.kernels, self.activation);
         let activated = if self.gated {
-            self.gate_up.combined(x, |gate, up| {
-                activate(gate, self.activation);
-                gate.iter_mut().zip(up).for_each(|(gate, up)| *gate *= up);
-            })?
+            self.gate_up.combined(x, |gate, up| kernels.gated(gate, up, activation))?
         } else {
-            let up = self.gate_up.forward(x)?;
-            change_f32(&up, |x| {
-                for_each_chunk(x, self.intermediate, |_, row| activate(row, self.activation))
-            })?;
-            up
+            kernels.activate(&self.gate_up.forward(x)?, HeadActivation::Of(activation))?
         };
         self.down.forward(&activated)
     }
@@ -119,7 +120,7 @@ impl Mlp {
 pub(crate) struct Embedding {
     /// `[vocabulary, hidden]`
     tokens: Weight,
-    multiplier: Option<f32>,
+    multiplier: Option<f64>,
     /// `[positions, hidden]`
     positions: Option<Weight>,
     /// Row of `positions` for the first token.
@@ -128,6 +129,7 @@ pub(crate) struct Embedding {
     types: Option<Weight>,
     norm: Option<Norm>,
     width: usize,
+    kernels: Kernels,
 }
 
 impl Embedding {
@@ -135,12 +137,13 @@ impl Embedding {
         let optional = |name: Option<String>| name.map(|name| reader.matrix(&name)).transpose();
         Ok(Embedding {
             tokens: reader.matrix(&config.embedding())?,
-            multiplier: config.form.embedding_multiplier.map(|multiplier| multiplier as f32),
+            multiplier: config.form.embedding_multiplier,
             positions: optional(config.position_embedding())?,
             first_position: config.encoder.as_ref().map_or(0, |encoder| encoder.first_position),
             types: optional(config.token_type_embedding())?,
             norm: Norm::read_optional(reader, config, config.embedding_norm().as_ref())?,
             width: config.hidden_size,
+            kernels: reader.kernels(),
         })
     }
 
@@ -155,26 +158,28 @@ impl Embedding {
         positions: impl Iterator<Item = usize>,
         types: &[u32],
     ) -> Result<Tensor> {
-        let width = self.width;
-        let mut x = vec![0.0; tokens.len() * width];
-        let mut other = vec![0.0; width];
-        for (row, (out, position)) in x.chunks_exact_mut(width).zip(positions).enumerate() {
-            self.tokens.copy_rows(tokens[row] as usize, out)?;
-            if let Some(multiplier) = self.multiplier {
-                out.iter_mut().for_each(|x| *x *= multiplier);
-            }
-            if let Some(table) = &self.positions {
-                table.copy_rows(self.first_position + position, &mut other)?;
-                add(out, &other);
-            }
-            if let Some(table) = &self.types {
-                table.copy_rows(types.get(row).map_or(0, |&kind| kind as usize), &mut other)?;
-                add(out, &other);
-            }
+        let mut x =
+            self.kernels.times(self.rows(&self.tokens, tokens, |&token| token as usize)?, self.multiplier)?;
+        if let Some(table) = &self.positions {
+            let places: Vec<usize> = positions.map(|position| self.first_position + position).collect();
+            x = self.kernels.sum(x, &self.rows(table, &places, |&place| place)?)?;
         }
-        if let Some(norm) = &self.norm {
-            for_each_chunk(&mut x, width, |_, row| norm.norm_row(row));
+        if let Some(table) = &self.types {
+            let types = (0..tokens.len()).map(|row| types.get(row).map_or(0, |&kind| kind as usize));
+            x = self.kernels.sum(x, &self.rows(table, &types.collect::<Vec<_>>(), |&kind| kind)?)?;
         }
-        Tensor::from_vec(x, (tokens.len(), width), &Device::Cpu)
+        match &self.norm {
+            Some(norm) => norm.change(x),
+            None => Ok(x),
+        }
+    }
+
+    /// Rows of a table, in f32.
+    fn rows<T>(&self, table: &Weight, of: &[T], row: impl Fn(&T) -> usize) -> Result<Tensor> {
+        let mut rows = vec![0.0; of.len() * self.width];
+        for (out, of) in rows.chunks_exact_mut(self.width).zip(of) {
+            table.copy_rows(row(of), out)?;
+        }
+        Tensor::from_vec(rows, (of.len(), self.width), &Device::Cpu)
     }
 }

@@ -6,6 +6,7 @@ mod blocks;
 mod cpu;
 mod decoder;
 mod encoder;
+mod kernels;
 mod layer;
 mod linear;
 mod math;
@@ -25,6 +26,7 @@ use candle_core::{Device as CandleDevice, utils};
 use cpu::Cpu;
 use decoder::{Answer, Decoder};
 use encoder::Encoder;
+use kernels::Kernels;
 use reader::{Form, framework};
 use tensors::Tensors;
 use worker::engine;
@@ -36,6 +38,10 @@ use worker::engine::{
 /// Why the decoder on tensors refuses the options `cache` and `weights`.
 const ON_A_CPU_ALONE: &str =
     "the options cache and weights are for candle's decoder of a CPU, not for its decoder on tensors";
+
+/// Why it refuses own kernels.
+const OWN_ON_A_CPU_ALONE: &str =
+    "the engine's own kernels are for a CPU and not for its decoder on tensors: take candle";
 
 /// The version that the workspace pins; candle does not report its own.
 const VERSION: &str = worker::framework_version!("candle-core 0.11.1");
@@ -87,9 +93,10 @@ impl InferenceEngine for Candle {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Self> {
-        settings.check_options(&["cache", "decoder", "padded", "weights"])?;
+        settings.check_options(&["cache", "decoder", "kernels", "padded", "weights"])?;
         let config = bundle.config();
         let (padding, grows) = (settings.padding(config)?, settings.grows_cache(config)?);
+        let kernels = Kernels::chosen(settings)?;
         let device = device(settings.device())?;
         let tensors = match settings.options.get("decoder").map(String::as_str) {
             None => !device.is_cpu(),
@@ -98,6 +105,9 @@ impl InferenceEngine for Candle {
                 return Err(EngineError::Input(format!("option decoder is {other:?}, not tensors")));
             }
         };
+        if tensors && kernels == Kernels::Own {
+            return Err(EngineError::Unsupported(OWN_ON_A_CPU_ALONE.into()));
+        }
         parallel::request_threads(settings.threads, tensors);
         let precision = settings.precision;
         let form = match precision {
@@ -112,7 +122,8 @@ impl InferenceEngine for Candle {
                 let reason = "candle encodes on a CPU alone here, and not by its decoder on tensors";
                 return Err(EngineError::Unsupported(reason.into()));
             }
-            let encoder = Encoder::read(bundle, (precision, form), (padding, settings.hidden_states))?;
+            let encoder =
+                Encoder::read(bundle, (precision, form, kernels), (padding, settings.hidden_states))?;
             return Ok(Candle::new(Body::Encoder(Box::new(encoder)), None));
         }
         let decoder: Box<dyn Decoder> = if tensors {
@@ -125,7 +136,7 @@ impl InferenceEngine for Candle {
             }
             Box::new(Tensors::read(bundle, device, precision, form)?)
         } else {
-            Box::new(Cpu::read(bundle, (precision, form), (settings.cache(), grows))?)
+            Box::new(Cpu::read(bundle, (precision, form, kernels), (settings.cache(), grows))?)
         };
         let hidden = settings.hidden_states.then(Vec::new);
         Ok(Candle::new(Body::Decoder(decoder), hidden))

@@ -6,26 +6,29 @@ use bundle::LinearNames;
 use candle_core::{DType, Device, Result, Tensor};
 use worker::engine::{self};
 
-use crate::math::{add, dot};
-use crate::parallel::{for_each_chunk, try_for_each};
-use crate::reader::Reader;
+use crate::kernels::Kernels;
+use crate::math::dot;
+use crate::parallel::try_for_each;
+use crate::reader::{Reader, framework};
 use crate::weight::{Kernel, Weight, with_f32};
 
 /// y = x · weightᵀ + bias. The weight is `[out, in]`.
 #[derive(Debug)]
 pub(crate) struct Linear {
     weight: Weight,
-    bias: Option<Vec<f32>>,
+    bias: Option<Tensor>,
+    kernels: Kernels,
 }
 
 impl Linear {
     /// Reads and stacks the weights and biases with these names.
     pub(crate) fn read(reader: &Reader<'_>, names: &LinearNames) -> engine::Result<Linear> {
-        Ok(Linear::new(reader.stacked(names)?, reader.stacked_bias(names)?))
+        let bias = reader.stacked_bias(names)?.map(|bias| Tensor::new(bias, &Device::Cpu));
+        Ok(Linear::new(reader.stacked(names)?, bias.transpose().map_err(framework)?, reader.kernels()))
     }
 
-    pub(crate) fn new(weight: Weight, bias: Option<Vec<f32>>) -> Linear {
-        Linear { weight, bias }
+    pub(crate) fn new(weight: Weight, bias: Option<Tensor>, kernels: Kernels) -> Linear {
+        Linear { weight, bias, kernels }
     }
 
     pub(crate) fn weight(&self) -> &Weight {
@@ -36,63 +39,52 @@ impl Linear {
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let shape = (x.dim(0)?, self.weight.dims()?.0);
         let mut y = vec![0.0; shape.0 * shape.1];
-        self.forward_into(x, &mut y)?;
-        Tensor::from_vec(y, shape, &Device::Cpu)
+        self.multiply(x, &mut y)?;
+        let y = Tensor::from_vec(y, shape, &Device::Cpu)?;
+        match &self.bias {
+            None => Ok(y),
+            Some(bias) => self.kernels.with_bias(y, bias),
+        }
     }
 
-    pub(crate) fn forward_into(&self, x: &Tensor, y: &mut [f32]) -> Result<()> {
+    /// The same without the bias.
+    pub(crate) fn multiply(&self, x: &Tensor, y: &mut [f32]) -> Result<()> {
         let (rows, width) = (x.dim(0)?, self.weight.dims()?.0);
         if self.weight.kernel(rows) == Kernel::RowByRow {
-            self.weight.row_by_row_into(x, y)?;
-            if let Some(bias) = &self.bias {
-                // On all threads: `broadcast_add` would make a second result, on one thread.
-                for_each_chunk(y, width, |_, row| add(row, bias));
-            }
-            return Ok(());
+            return self.weight.row_by_row_into(x, y);
         }
         let pieces = Pieces::new(&self.weight, x)?;
-        pieces.for_each(y, width, |outputs, mut y| self.write(&pieces, outputs, &mut y))
+        pieces.for_each(y, width, |outputs| pieces.product(outputs))
     }
 
-    /// `[rows, in]` → `[rows, out / 2]`: the product with the first half of the weight, which `combine`
-    /// changes by the product with the second half. It gets parts of rows while they are in cache.
+    /// `[rows, in]` → `[rows, out / 2]`: what `combine` makes of the products with the first half of the weight and with
+    /// the second. It gets parts of rows while they are in cache.
     pub(crate) fn combined(
         &self,
         x: &Tensor,
-        combine: impl Fn(&mut [f32], &[f32]) + Send + Sync,
+        combine: impl Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync,
     ) -> Result<Tensor> {
         let (rows, width) = (x.dim(0)?, self.weight.dims()?.0 / 2);
-        let mut y = vec![0.0; rows * width];
         if self.weight.kernel(rows) == Kernel::RowByRow {
-            with_f32(&self.forward(x)?, |product| {
-                for_each_chunk(&mut y, width, |row, y| {
-                    let (first, second) = product[row * 2 * width..][..2 * width].split_at(width);
-                    y.copy_from_slice(first);
-                    combine(y, second);
-                });
-            })?;
-            return Tensor::from_vec(y, (rows, width), &Device::Cpu);
+            let product = self.forward(x)?;
+            // Copied, because `combine` may change the first while it reads the second.
+            let first = product.narrow(1, 0, width)?.force_contiguous()?;
+            return combine(&first, &product.narrow(1, width, width)?.contiguous()?);
         }
         let pieces = Pieces::new(&self.weight, x)?;
-        pieces.for_each(&mut y, width, |outputs, mut y| {
-            let count = outputs.len();
+        let product = |outputs: Range<usize>| match &self.bias {
+            None => pieces.product(outputs),
+            Some(bias) => {
+                let bias = bias.narrow(0, outputs.start, outputs.len())?;
+                self.kernels.with_bias(pieces.product(outputs)?, &bias)
+            }
+        };
+        let mut y = vec![0.0; rows * width];
+        pieces.for_each(&mut y, width, |outputs| {
             let second_half = width + outputs.start..width + outputs.end;
-            self.write(&pieces, outputs, &mut y)?;
-            let mut second = vec![0.0; rows * count];
-            self.write(&pieces, second_half, &mut second.chunks_exact_mut(count).collect::<Vec<_>>())?;
-            y.into_iter().zip(second.chunks_exact(count)).for_each(|(y, second)| combine(y, second));
-            Ok(())
+            combine(&product(outputs)?, &product(second_half)?)
         })?;
         Tensor::from_vec(y, (rows, width), &Device::Cpu)
-    }
-
-    /// Computes some outputs of every row, on this thread.
-    fn write(&self, pieces: &Pieces, outputs: Range<usize>, y: &mut [&mut [f32]]) -> Result<()> {
-        pieces.write(outputs.clone(), y)?;
-        if let Some(bias) = &self.bias {
-            y.iter_mut().for_each(|y| add(y, &bias[outputs.clone()]));
-        }
-        Ok(())
     }
 }
 
@@ -140,13 +132,12 @@ impl Pieces {
         Ok(Pieces { weight, x: x.clone(), first: first.transpose()? })
     }
 
-    /// Calls `f` with ranges of the columns of `y`, `[rows, width]`, and their part of every row, on any free
-    /// thread.
+    /// Fills `y`, `[rows, width]`, with what `f` makes of ranges of its columns, on any free thread.
     fn for_each(
         &self,
         y: &mut [f32],
         width: usize,
-        f: impl Fn(Range<usize>, Vec<&mut [f32]>) -> Result<()> + Send + Sync,
+        f: impl Fn(Range<usize>) -> Result<Tensor> + Send + Sync,
     ) -> Result<()> {
         let rows = y.len() / width;
         let starts = (0..width).step_by(OUTPUTS);
@@ -157,46 +148,46 @@ impl Pieces {
                 piece.push(part);
             }
         }
-        try_for_each(pieces, |(outputs, y)| f(outputs, y))
+        try_for_each(pieces, |(outputs, y)| {
+            let count = outputs.len();
+            with_f32(&f(outputs)?, |made| {
+                y.into_iter().zip(made.chunks_exact(count)).for_each(|(y, made)| y.copy_from_slice(made));
+            })
+        })
     }
 
-    /// Writes the product with some of the weight's outputs to `y`, row by row, on this thread. If they are
-    /// not in f32, only these outputs are widened: candle has no kernel for them, or widens the whole matrix.
-    fn write(&self, outputs: Range<usize>, y: &mut [&mut [f32]]) -> Result<()> {
+    /// The product with some of the weight's outputs, `[rows, outputs]`, on this thread. If they are not in f32, only
+    /// these outputs are widened: candle has no kernel for them, or widens the whole matrix.
+    fn product(&self, outputs: Range<usize>) -> Result<Tensor> {
         let weight = self.weight.rows(outputs.clone())?;
-        let Some(first) = &self.first else {
-            let count = outputs.len();
-            return with_f32(&self.x.matmul(&weight.t()?)?, |product| {
-                y.iter_mut().zip(product.chunks_exact(count)).for_each(|(y, row)| y.copy_from_slice(row));
-            });
-        };
-        let (of_kernel, rest) = y.split_at_mut(y.len().min(KERNEL_ROWS));
-        let filled = first.dim(1)?;
+        let Some(first) = &self.first else { return self.x.matmul(&weight.t()?) };
+        let (filled, count, (rows, width)) = (first.dim(1)?, outputs.len(), self.x.dims2()?);
+        let mut y = vec![0.0; rows * count];
+        let (of_kernel, rest) = y.split_at_mut(rows.min(KERNEL_ROWS) * count);
         with_f32(&weight.matmul(first)?, |product| {
-            for (row, y) in of_kernel.iter_mut().enumerate() {
+            for (row, y) in of_kernel.chunks_exact_mut(count).enumerate() {
                 y.iter_mut()
                     .zip(product[row..].iter().step_by(filled))
                     .for_each(|(y, product)| *y = *product);
             }
         })?;
-        if rest.is_empty() {
-            return Ok(());
-        }
         // Rows beyond the kernel's go one by one: in the kernel a few would cost as much as another
         // `KERNEL_ROWS`.
-        let width = weight.dim(1)?;
         with_f32(&weight, |weight| {
             with_f32(&self.x, |x| {
-                for (y, x) in rest.iter_mut().zip(x.chunks_exact(width).skip(KERNEL_ROWS)) {
+                let x = x.chunks_exact(width).skip(KERNEL_ROWS);
+                for (y, x) in rest.chunks_exact_mut(count).zip(x) {
                     y.iter_mut().zip(weight.chunks_exact(width)).for_each(|(y, weight)| *y = dot(weight, x));
                 }
             })
-        })?
+        })??;
+        Tensor::from_vec(y, (rows, count), &Device::Cpu)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bundle::Activation;
     use candle_core::DType;
 
     use super::*;
@@ -209,23 +200,38 @@ mod tests {
 
     #[test]
     fn all_kernels_give_the_same_product_in_every_element_type() {
-        for dtype in [DType::F32, DType::BF16, DType::F16] {
+        let own = [Kernels::Candle, Kernels::Own];
+        for (dtype, kernels) in [DType::F32, DType::BF16, DType::F16].into_iter().zip(own.into_iter().cycle())
+        {
             let weight = numbers(19, 40);
-            let bias: Vec<f32> = (0..19).map(|i| i as f32).collect();
+            let bias = Tensor::arange(0f32, 19.0, &Device::Cpu).unwrap();
             let held = Weight::Plain(weight.to_dtype(dtype).unwrap());
-            let linear = Linear::new(held, Some(bias.clone()));
+            let linear = Linear::new(held, Some(bias.clone()), kernels);
             let taken = |rows| linear.weight.kernel(rows);
             assert_eq!([3, 16, 40].map(taken), [Kernel::RowByRow, Kernel::WeightFirst, Kernel::RowsFirst]);
             for rows in [1, 3, 16, 18, 40] {
                 let x = numbers(rows, 40);
                 let expected = x.matmul(&weight.t().unwrap()).unwrap();
-                let expected =
-                    expected.broadcast_add(&Tensor::new(bias.clone(), &Device::Cpu).unwrap()).unwrap();
-                let expected = expected.to_vec2::<f32>().unwrap();
+                let expected = expected.broadcast_add(&bias).unwrap().to_vec2::<f32>().unwrap();
                 assert_eq!(linear.forward(&x).unwrap().to_vec2::<f32>().unwrap(), expected);
-                let mut y = vec![0.0; rows * 19];
-                linear.forward_into(&x, &mut y).unwrap();
-                assert_eq!(y, expected.concat());
+            }
+        }
+    }
+
+    #[test]
+    fn halves_are_combined_with_their_biases() {
+        for kernels in [Kernels::Candle, Kernels::Own] {
+            let (weight, bias) = (numbers(200, 40), Tensor::arange(0f32, 200.0, &Device::Cpu).unwrap());
+            let linear = Linear::new(Weight::Plain(weight), Some(bias), kernels);
+            // The last is more elements than candle computes on one thread.
+            for rows in [1, 16, 40, 700] {
+                let x = numbers(rows, 40);
+                let product = linear.forward(&x).unwrap();
+                let half = |first| product.narrow(1, first, 100).unwrap();
+                let expected = (half(0).relu().unwrap() * half(100)).unwrap().to_vec2::<f32>().unwrap();
+                let found =
+                    linear.combined(&x, |gate, up| kernels.gated(gate, up, Activation::Relu)).unwrap();
+                assert_eq!(found.to_vec2::<f32>().unwrap(), expected);
             }
         }
     }

@@ -6,11 +6,11 @@ use rayon::prelude::*;
 use worker::engine::{self, Want};
 
 use crate::decoder::Answer;
+use crate::kernels::Kernels;
 use crate::layer::{Embedding, Layer};
 use crate::linear::Linear;
-use crate::math::cap;
 use crate::norm::Norm;
-use crate::parallel::for_each_chunk;
+use crate::parallel::{compute_here, reading};
 use crate::reader::{Form, Reader};
 use crate::sequences::Sequences;
 use crate::weight::{Held, Weight, with_f32};
@@ -33,14 +33,27 @@ pub(crate) struct Model {
     layers: Vec<Layer>,
     final_norm: Norm,
     head: Linear,
+    kernels: Kernels,
 }
 
 impl Model {
     /// Reads the weights at `precision`, for products in `form`.
-    pub(crate) fn read(bundle: &Bundle, precision: Precision, form: Form) -> engine::Result<Model> {
+    pub(crate) fn read(
+        bundle: &Bundle,
+        precision: Precision,
+        (form, kernels): (Form, Kernels),
+    ) -> engine::Result<Model> {
+        reading(|| Model::read_here(bundle, precision, (form, kernels)))
+    }
+
+    fn read_here(
+        bundle: &Bundle,
+        precision: Precision,
+        (form, kernels): (Form, Kernels),
+    ) -> engine::Result<Model> {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
-        let reader = Reader::new(&weights, form);
+        let reader = Reader::new(&weights, form, kernels);
         let embedding = Embedding::read(&reader, &config)?;
         let head = match config.tied_embeddings {
             true => embedding.tokens().clone(),
@@ -50,10 +63,11 @@ impl Model {
         Ok(Model {
             layers: layers.collect::<std::result::Result<_, _>>()?,
             final_norm: Norm::read(&reader, &config, &config.final_norm())?,
-            head: Linear::new(head, None),
+            head: Linear::new(head, None, kernels),
             precision: weights.precision(),
             embedding,
             config,
+            kernels,
         })
     }
 
@@ -83,6 +97,7 @@ impl Model {
     ) -> Result<()> {
         let (batch, filled) = (sequences.batch, sequences.filled);
         let positions = tokens.len() / batch;
+        compute_here();
         let places: Vec<usize> = match lengths {
             Some(lengths) => lengths.iter().flat_map(|&length| 0..length).collect(),
             None => (0..batch)
@@ -92,13 +107,16 @@ impl Model {
                 })
                 .collect(),
         };
+        if self.kernels == Kernels::Candle {
+            sequences.turn(&places)?;
+        }
         let mut x = self.embedding.forward(tokens, places.into_iter(), &[])?;
         if let Some(hidden) = &mut answer.hidden {
             hidden.clear();
             hidden.push(with_f32(&x, <[f32]>::to_vec)?);
         }
         for (index, layer) in self.layers.iter().enumerate() {
-            layer.forward(&x, |attention, qkv| attention.forward(qkv, sequences, (index, lengths)))?;
+            x = layer.forward(&x, |attention, qkv| attention.forward(qkv, sequences, (index, lengths)))?;
             if let Some(hidden) = &mut answer.hidden
                 && index + 1 < self.layers.len()
             {
@@ -116,25 +134,18 @@ impl Model {
             x = last.contiguous()?.reshape((batch, width))?;
         }
         let normed = self.final_norm.forward(&x)?;
-        answer.logits.resize(normed.dim(0)? * self.config.vocab_size, 0.0);
-        self.head.forward_into(&normed, &mut answer.logits)?;
-        self.finish(&mut answer.logits);
+        let form = &self.config.form;
+        if form.logits_multiplier.is_none() && form.logits_cap.is_none() {
+            answer.logits.resize(normed.dim(0)? * self.config.vocab_size, 0.0);
+            return self.head.multiply(&normed, &mut answer.logits);
+        }
+        let logits = self.kernels.times(self.head.forward(&normed)?, form.logits_multiplier)?;
+        answer.logits = with_f32(&self.kernels.capped(logits, form.logits_cap)?, <[f32]>::to_vec)?;
         Ok(())
     }
 
-    /// Scales and caps the logits, in models that do so.
-    fn finish(&self, logits: &mut [f32]) {
-        let form = &self.config.form;
-        if form.logits_multiplier.is_none() && form.logits_cap.is_none() {
-            return;
-        }
-        for_each_chunk(logits, self.config.vocab_size, |_, logits| {
-            if let Some(multiplier) = form.logits_multiplier {
-                logits.iter_mut().for_each(|logit| *logit *= multiplier as f32);
-            }
-            if let Some(bound) = form.logits_cap {
-                cap(logits, bound as f32);
-            }
-        });
+    /// Whose code computes between the products.
+    pub(crate) fn kernels(&self) -> Kernels {
+        self.kernels
     }
 }

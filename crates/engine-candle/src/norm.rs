@@ -1,13 +1,15 @@
-//! Norms: of rows, of queries and keys, and around a block of a layer. candle-nn's norms return a new tensor; these can
+//! Norms: of rows, of queries and keys, and around a block of a layer. candle-nn's return a new tensor; the own loops can
 //! also change one in place.
 
 use bundle::{ModelConfig, NormNames, NormPlacement};
 use candle_core::{Device, Result, Tensor, bail};
+use candle_nn::ops;
 use worker::engine::{self};
 
+use crate::kernels::Kernels;
 use crate::math::{add, add_times, layer_norm, rms_norm};
-use crate::parallel::for_each_chunk;
-use crate::reader::Reader;
+use crate::parallel::{by_rows, for_each_chunk};
+use crate::reader::{Reader, framework};
 use crate::weight::{change_f32, with_f32};
 
 /// RMSNorm, or LayerNorm if there is a bias. A LayerNorm without bias has one of zeros.
@@ -16,6 +18,8 @@ pub(crate) struct Norm {
     weight: Vec<f32>,
     bias: Option<Vec<f32>>,
     epsilon: f32,
+    /// Weight and bias for candle's operation, if that computes.
+    of_candle: Option<(Tensor, Option<Tensor>)>,
 }
 
 impl Norm {
@@ -26,7 +30,16 @@ impl Norm {
             Some(name) => Some(reader.vector(name)?),
             None => (!config.rms_norm).then(|| vec![0.0; weight.len()]),
         };
-        Ok(Norm { weight, bias, epsilon: config.norm_epsilon as f32 })
+        Norm::new(reader.kernels(), weight, bias, config.norm_epsilon as f32).map_err(framework)
+    }
+
+    fn new(kernels: Kernels, weight: Vec<f32>, bias: Option<Vec<f32>>, epsilon: f32) -> Result<Norm> {
+        let tensor = |numbers: &Vec<f32>| Tensor::new(numbers.as_slice(), &Device::Cpu);
+        let of_candle = match kernels {
+            Kernels::Candle => Some((tensor(&weight)?, bias.as_ref().map(tensor).transpose()?)),
+            Kernels::Own => None,
+        };
+        Ok(Norm { weight, bias, epsilon, of_candle })
     }
 
     /// `None` if the model has no norm there.
@@ -41,6 +54,15 @@ impl Norm {
     /// Norms each row of `[rows, hidden]`.
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (rows, width) = x.dims2()?;
+        if let Some((weight, bias)) = &self.of_candle {
+            return by_rows((rows, width), |part| {
+                let x = x.narrow(0, part.start, part.len())?;
+                match bias {
+                    None => ops::rms_norm(&x, weight, self.epsilon),
+                    Some(bias) => ops::layer_norm(&x, weight, bias, self.epsilon),
+                }
+            });
+        }
         let mut normed = vec![0.0; rows * width];
         with_f32(x, |x| {
             for_each_chunk(&mut normed, width, |row, out| {
@@ -51,12 +73,17 @@ impl Norm {
         Tensor::from_vec(normed, (rows, width), &Device::Cpu)
     }
 
-    /// The same in place.
-    pub(crate) fn change(&self, x: &Tensor) -> Result<()> {
-        change_f32(x, |x| for_each_chunk(x, self.weight.len(), |_, row| self.norm_row(row)))
+    /// The same, of which the own loops write over `x`.
+    pub(crate) fn change(&self, x: Tensor) -> Result<Tensor> {
+        if self.of_candle.is_some() {
+            return self.forward(&x);
+        }
+        change_f32(&x, |x| for_each_chunk(x, self.weight.len(), |_, row| self.norm_row(row)))?;
+        Ok(x)
     }
 
-    pub(crate) fn norm_row(&self, row: &mut [f32]) {
+    /// By the own loops.
+    fn norm_row(&self, row: &mut [f32]) {
         match &self.bias {
             None => rms_norm(row, &self.weight, self.epsilon),
             Some(bias) => layer_norm(row, &self.weight, bias, self.epsilon),
@@ -73,7 +100,8 @@ pub(crate) struct SublayerNorms {
     before: Option<Norm>,
     behind: Option<Norm>,
     of_sum: Option<Norm>,
-    multiplier: Option<f32>,
+    multiplier: Option<f64>,
+    kernels: Kernels,
 }
 
 impl SublayerNorms {
@@ -91,7 +119,8 @@ impl SublayerNorms {
             before: Norm::read_optional(reader, config, before.as_ref())?,
             behind,
             of_sum,
-            multiplier: config.form.residual_multiplier.map(|multiplier| multiplier as f32),
+            multiplier: config.form.residual_multiplier,
+            kernels: reader.kernels(),
         })
     }
 
@@ -103,29 +132,38 @@ impl SublayerNorms {
         }
     }
 
-    /// Adds the block's output `y` to `x`, in place.
-    pub(crate) fn leave(&self, x: &Tensor, y: Tensor) -> Result<()> {
+    /// `x` plus the block's output `y`. The own loops add to `x` itself.
+    pub(crate) fn leave(&self, x: &Tensor, mut y: Tensor) -> Result<Tensor> {
         let (_, width) = x.dims2()?;
         if y.dims() != x.dims() {
             bail!("a sum of {:?} and {:?}", x.dims(), y.dims());
         }
         if let Some(norm) = &self.behind {
-            norm.change(&y)?;
+            y = norm.change(y)?;
         }
+        if self.kernels == Kernels::Candle {
+            let sum = (x + self.kernels.times(y, self.multiplier)?)?;
+            return match &self.of_sum {
+                Some(norm) => norm.forward(&sum),
+                None => Ok(sum),
+            };
+        }
+        // In one pass, while a row is in cache.
         with_f32(&y, |y| {
             change_f32(x, |x| {
                 for_each_chunk(x, width, |row, x| {
                     let y = &y[row * width..][..width];
                     match self.multiplier {
                         None => add(x, y),
-                        Some(multiplier) => add_times(x, y, multiplier),
+                        Some(multiplier) => add_times(x, y, multiplier as f32),
                     }
                     if let Some(norm) = &self.of_sum {
                         norm.norm_row(x);
                     }
                 });
             })
-        })?
+        })??;
+        Ok(x.clone())
     }
 }
 
@@ -134,9 +172,8 @@ impl SublayerNorms {
 /// RMSNorms over each head of queries and of keys, or over all heads together.
 #[derive(Debug)]
 pub(crate) struct HeadNorms {
-    query: Vec<f32>,
-    key: Vec<f32>,
-    epsilon: f32,
+    query: Norm,
+    key: Norm,
     over_all: bool,
 }
 
@@ -149,14 +186,22 @@ impl HeadNorms {
     ) -> engine::Result<Option<HeadNorms>> {
         let names = config.layer(layer);
         let (Some(query), Some(key)) = (&names.q_norm, &names.k_norm) else { return Ok(None) };
-        let offset = config.form.norm_offset;
-        Ok(Some(HeadNorms {
-            query: reader.offset_vector(query, offset)?,
-            key: reader.offset_vector(key, offset)?,
-            epsilon: config.norm_epsilon as f32,
-            over_all: config.form.whole_qk_norm,
-        }))
+        let norm = |name: &str| {
+            let weight = reader.offset_vector(name, config.form.norm_offset)?;
+            Norm::new(reader.kernels(), weight, None, config.norm_epsilon as f32).map_err(framework)
+        };
+        let over_all = config.form.whole_qk_norm;
+        Ok(Some(HeadNorms { query: norm(query)?, key: norm(key)?, over_all }))
     }
+
+    /// Norms `[rows, heads · head_dim]` of queries, or of keys.
+    pub(crate) fn forward(&self, x: &Tensor, of_keys: bool) -> Result<Tensor> {
+        let norm = if of_keys { &self.key } else { &self.query };
+        let width = norm.weight.len();
+        norm.forward(&x.reshape((x.elem_count() / width, width))?)?.reshape(x.shape())
+    }
+
+    // By the own loops.
 
     /// Norms the queries and keys of `[rows, queries, keys and values]` in place, if the norm goes over all
     /// heads.
@@ -167,9 +212,9 @@ impl HeadNorms {
         let (_, width) = qkv.dims2()?;
         change_f32(qkv, |qkv| {
             for_each_chunk(qkv, width, |_, row| {
-                let (query, rest) = row.split_at_mut(self.query.len());
-                rms_norm(query, &self.query, self.epsilon);
-                rms_norm(&mut rest[..self.key.len()], &self.key, self.epsilon);
+                let (query, rest) = row.split_at_mut(self.query.weight.len());
+                self.query.norm_row(query);
+                self.key.norm_row(&mut rest[..self.key.weight.len()]);
             });
         })
     }
@@ -177,13 +222,13 @@ impl HeadNorms {
     /// Norms one head, if each head is normed separately.
     pub(crate) fn norm_query(&self, head: &mut [f32]) {
         if !self.over_all {
-            rms_norm(head, &self.query, self.epsilon);
+            self.query.norm_row(head);
         }
     }
 
     pub(crate) fn norm_key(&self, head: &mut [f32]) {
         if !self.over_all {
-            rms_norm(head, &self.key, self.epsilon);
+            self.key.norm_row(head);
         }
     }
 }

@@ -10,14 +10,19 @@
 mod pool;
 
 use std::cell::Cell;
-use std::sync::{Mutex, PoisonError};
+use std::ops::Range;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
-use candle_core::Result;
+use candle_core::{Device, Result, Tensor};
+
+use crate::weight::with_f32;
 
 /// Below this many elements, reaching the other threads costs more than they save.
 const LEAST_ELEMENTS: usize = 1 << 15;
 /// Jobs per thread: with several, threads wait less for the last job.
 const JOBS: usize = 4;
+/// From this many elements candle divides an elementwise operation over its pool.
+const DIVIDED: usize = 1 << 16;
 
 thread_local! {
     /// Whether this thread is computing a job. A job that called the pool again would wait for itself.
@@ -31,7 +36,7 @@ pub(crate) fn request_threads(threads: usize, divides: bool) {
     if threads > 0 {
         set("CANDLE_NUM_THREADS", threads);
         set("RAYON_NUM_THREADS", threads);
-        // Layers are read on rayon's pool. This fails if the pool already exists.
+        // This fails if the pool already exists.
         let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     }
     // Make both pools before limiting `Tensor::matmul`: the same variable sets the size of rayon's pool.
@@ -52,6 +57,22 @@ fn set(variable: &str, number: usize) {
             std::env::set_var(variable, wanted);
         }
     }
+}
+
+/// Calls `read` where rayon has threads: those of [`compute_here`] have none to share work with.
+pub(crate) fn reading<T: Send>(read: impl FnOnce() -> T + Send) -> T {
+    static READERS: LazyLock<Option<rayon::ThreadPool>> =
+        LazyLock::new(|| rayon::ThreadPoolBuilder::new().num_threads(threads()).build().ok());
+    match &*READERS {
+        Some(readers) => readers.install(read),
+        None => read(),
+    }
+}
+
+/// Operations of candle that share their rows among rayon's threads compute on the calling thread from now on. To wake
+/// those threads took ten times as long as a softmax of 9 rows, and they would be in the way of candle's own pool.
+pub(crate) fn compute_here() {
+    pool::compute_here();
 }
 
 /// Threads of the pool, including the calling thread.
@@ -106,6 +127,43 @@ pub(crate) fn for_each_chunk(out: &mut [f32], width: usize, f: impl Fn(usize, &m
             f(index * part + chunk, out);
         }
     });
+}
+
+/// The rows that `f` makes of ranges of `rows` rows, `[rows, width]`: of all at once, or of parts on all threads if there
+/// is enough work.
+pub(crate) fn by_rows(
+    (rows, width): (usize, usize),
+    f: impl Fn(Range<usize>) -> Result<Tensor> + Send + Sync,
+) -> Result<Tensor> {
+    if rows < 2 || rows * width < LEAST_ELEMENTS || COMPUTES.get() {
+        return f(0..rows);
+    }
+    let part = rows.div_ceil(JOBS * threads());
+    let mut out = vec![0.0; rows * width];
+    try_for_each(out.chunks_mut(part * width).enumerate().collect(), |(index, out): (usize, &mut [f32])| {
+        let first = index * part;
+        with_f32(&f(first..first + out.len() / width)?, |made| out.copy_from_slice(made))
+    })?;
+    Tensor::from_vec(out, (rows, width), &Device::Cpu)
+}
+
+/// An elementwise operation of candle on tensors of one shape. Within a job it is cut into pieces that candle does not
+/// divide over its pool, which is already busy with the job and would wait for it.
+pub(crate) fn each_element<const N: usize>(
+    inputs: [&Tensor; N],
+    f: impl Fn([Tensor; N]) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let count = inputs[0].elem_count();
+    if count < DIVIDED || !COMPUTES.get() {
+        return f(inputs.map(Tensor::clone));
+    }
+    let flat = inputs.iter().map(|input| input.flatten_all()).collect::<Result<Vec<_>>>()?;
+    let pieces = (0..count).step_by(DIVIDED - 1).map(|start| {
+        let piece = |input: &Tensor| input.narrow(0, start, (DIVIDED - 1).min(count - start));
+        let pieces = flat.iter().map(piece).collect::<Result<Vec<_>>>()?;
+        f(pieces.try_into().expect("one piece of each input"))
+    });
+    Tensor::cat(&pieces.collect::<Result<Vec<_>>>()?, 0)?.reshape(inputs[0].shape())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

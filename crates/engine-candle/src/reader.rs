@@ -13,6 +13,7 @@ use half::{bf16, f16};
 use worker::engine::{BundleError, EngineError, Result};
 
 use crate::blocks::Blocks;
+use crate::kernels::Kernels;
 use crate::weight::Weight;
 
 /// Bytes read at a time: within a core's second-level cache, and a multiple of every element's size.
@@ -31,11 +32,17 @@ pub(crate) enum Form {
 pub(crate) struct Reader<'a> {
     weights: &'a Weights,
     form: Form,
+    kernels: Kernels,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(weights: &'a Weights, form: Form) -> Self {
-        Reader { weights, form }
+    pub(crate) fn new(weights: &'a Weights, form: Form, kernels: Kernels) -> Self {
+        Reader { weights, form, kernels }
+    }
+
+    /// Whose code computes between the products.
+    pub(crate) fn kernels(&self) -> Kernels {
+        self.kernels
     }
 
     /// A matrix in the form of the file.
@@ -58,7 +65,7 @@ impl<'a> Reader<'a> {
             let shape = (weight.rows, weight.columns);
             Tensor::from_vec(weight.dequantised(), shape, &Device::Cpu).map(Weight::Plain)
         } else {
-            Blocks::new(&weight).map(Weight::Blocks)
+            Blocks::new(&weight, self.kernels).map(Weight::Blocks)
         };
         self.weights.release(&weight.codes);
         self.weights.release(&weight.scales);
@@ -80,11 +87,12 @@ impl<'a> Reader<'a> {
 
     /// The same with `offset` added to every element.
     pub(crate) fn offset_vector(&self, name: &str, offset: f32) -> Result<Vec<f32>> {
-        let mut vector = self.vector(name)?;
-        if offset != 0.0 {
-            vector.iter_mut().for_each(|number| *number += offset);
+        let vector = self.vector(name)?;
+        if offset == 0.0 {
+            return Ok(vector);
         }
-        Ok(vector)
+        let sum = Tensor::new(vector, &Device::Cpu).and_then(|vector| vector + f64::from(offset));
+        sum.and_then(|sum| sum.to_vec1()).map_err(framework)
     }
 
     fn tensor(&self, view: &TensorView<'_>) -> Result<Tensor> {

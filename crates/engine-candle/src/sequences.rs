@@ -22,6 +22,8 @@ pub(crate) struct Sequences {
     pub(crate) grows: bool,
     /// One for each of the model's rotations.
     pub(crate) rotary: Vec<RotaryTable>,
+    /// What candle rotates the rows of the current call by: cosines and sines, for each of the model's rotations.
+    pub(crate) turns: Vec<[Tensor; 2]>,
     /// Working memory of decode's attention, one per thread.
     pub(crate) shares: Vec<Share>,
 }
@@ -57,8 +59,15 @@ impl Sequences {
             caches: Cache::of_layers(config, batch, room, dtype, &Device::Cpu)?,
             grows,
             rotary: RotaryTable::of_rotations(config, capacity),
+            turns: Vec::new(),
             shares: vec![Share::new(config, capacity); threads()],
         })
+    }
+
+    /// Sets what candle rotates the rows of a call by, which are at these positions.
+    pub(crate) fn turn(&mut self, positions: &[usize]) -> Result<()> {
+        self.turns = self.rotary.iter().map(|table| table.turns(positions)).collect::<Result<_>>()?;
+        Ok(())
     }
 }
 
@@ -126,6 +135,16 @@ impl RotaryTable {
         let half = config.rotary_dim() / 2;
         let tables = rotary::tables(config, positions).into_iter();
         tables.map(|(cos, sin)| RotaryTable { cos, sin, half }).collect()
+    }
+
+    /// Cosines and sines of these positions, each `[positions, rotated dimensions / 2]`.
+    pub(crate) fn turns(&self, positions: &[usize]) -> Result<[Tensor; 2]> {
+        let of = |table: &[f32]| {
+            let rows = positions.iter().flat_map(|position| &table[position * self.half..][..self.half]);
+            let rows = rows.copied().collect::<Vec<f32>>();
+            Tensor::from_vec(rows, (positions.len(), self.half), &Device::Cpu)
+        };
+        Ok([of(&self.cos)?, of(&self.sin)?])
     }
 
     /// Rotates a query or key of one head at this position.

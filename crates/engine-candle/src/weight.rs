@@ -164,7 +164,10 @@ impl Weight {
                     format!(
                         "candle QMatMul on {dtype:?} below {rows} rows, activations in int8, a scale to 32 of them"
                     ),
-                    format!("candle Tensor::matmul (gemm) on weights dequantised to f32 from {rows} rows"),
+                    format!(
+                        "candle Tensor::matmul (gemm) on weights dequantised to f32 by {} from {rows} rows",
+                        weight.dequantises()
+                    ),
                 ]
             }
         }

@@ -7,6 +7,7 @@ use candle_core::{Device, Result, Tensor};
 
 use super::Relative;
 use super::{Attention, softmax_of_seen};
+use crate::kernels::Kernels;
 use crate::math::{add, cap};
 use crate::parallel::{for_each_chunk, try_for_each};
 use crate::sequences::RotaryTable;
@@ -26,6 +27,8 @@ pub(crate) struct TextRows<'a> {
     pub(crate) positions: &'a [usize],
     /// One for each of the model's rotations.
     pub(crate) rotary: &'a [RotaryTable],
+    /// What candle rotates the rows by, if it does.
+    pub(crate) turns: &'a [[Tensor; 2]],
     pub(crate) relative: Option<&'a Relative>,
 }
 
@@ -33,6 +36,9 @@ impl Attention {
     /// `[rows, (heads + 2 · kv_heads) · head_dim]` → `[rows, heads · head_dim]`. Queries and keys are normed
     /// and rotated in place.
     pub(crate) fn of_texts(&self, qkv: &Tensor, texts: &TextRows<'_>) -> Result<Tensor> {
+        if self.kernels == Kernels::Candle {
+            return self.of_texts_by_candle(qkv, texts);
+        }
         self.norm_and_rotate(qkv, texts)?;
         let rows = qkv.dim(0)?;
         let width = self.heads * self.head_dim;
@@ -167,17 +173,24 @@ mod tests {
             [(None, false, 4), (Some(9), false, 2), (Some(200), true, 1), (None, true, 2)]
         {
             let layer = LayerAttention { window, causal, rotation: None };
-            let attention =
-                Attention { heads: 4, kv_heads, head_dim: 8, norms: None, scale: 0.5, cap: None, layer };
+            let attention = |kernels| {
+                let (heads, head_dim, norms, scale, cap) = (4, 8, None, 0.5, None);
+                Attention { heads, kv_heads, head_dim, norms, scale, cap, layer, kernels }
+            };
             let (rows, width) = (lengths.iter().sum::<usize>(), (4 + 2 * kv_heads) * 8);
             let qkv: Vec<f32> = (0..rows * width).map(|i| (i * 31 % 101) as f32 / 50.0 - 1.0).collect();
+            let (lengths, relative) = (&lengths[..], None);
             let texts =
-                TextRows { lengths: &lengths, tokens: &lengths, positions: &[], rotary: &[], relative: None };
+                TextRows { lengths, tokens: lengths, positions: &[], rotary: &[], turns: &[], relative };
             let tensor = Tensor::from_slice(&qkv, (rows, width), &Device::Cpu).unwrap();
-            let attended = with_f32(&attention.of_texts(&tensor, &texts).unwrap(), <[f32]>::to_vec).unwrap();
-            let expected = expected(&attention, &qkv, &lengths);
-            let difference = attended.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(difference < 1e-4, "{layer:?}: {difference}");
+            for kernels in [Kernels::Candle, Kernels::Own] {
+                let attention = attention(kernels);
+                let found = attention.of_texts(&tensor, &texts).unwrap();
+                let found = with_f32(&found, <[f32]>::to_vec).unwrap();
+                let expected = expected(&attention, &qkv, lengths);
+                let difference = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(difference < 1e-4, "{layer:?}, {kernels:?}: {difference}");
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use worker::engine::{self, EngineError, Foreigns, InEffect, Want};
 
 use crate::cpu::element;
 use crate::decoder::{self, Answer, Decoder};
+use crate::kernels::Kernels;
 use crate::model::last_rows;
 use crate::reader::{Form, Reader, framework};
 use crate::sequences::padding;
@@ -48,7 +49,8 @@ impl Tensors {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
         let dtype = element(precision);
-        let upload = Upload { reader: Reader::new(&weights, form), device: device.clone(), dtype };
+        let upload =
+            Upload { reader: Reader::new(&weights, form, Kernels::Candle), device: device.clone(), dtype };
         let embedding = upload.matrix(&config.embedding())?;
         let head =
             if config.tied_embeddings { embedding.clone() } else { upload.matrix(&config.lm_head())? };
