@@ -9,7 +9,7 @@ pub const REFERENCES: &str = "references";
 /// The frameworks' own implementations that are compared most.
 pub const STOCK: &str = "stock";
 const STOCK_NAMES: [&str; 5] = ["transformers", "candle-transformers", "genai", "llamacpp", "openvino"];
-/// Engines and references.
+/// Engines, those of their variants that are columns of their own, and references.
 pub const ALL: &str = "all";
 /// The default order of the engines.
 const USUAL: [&str; 3] = ["candle", "tch", "ort"];
@@ -57,7 +57,10 @@ fn set<'a>(known: &'a [Engine], name: &str) -> Option<Vec<&'a Engine>> {
         ENGINES => Some(engines),
         REFERENCES => Some(references.collect()),
         STOCK => Some(references.filter(|engine| STOCK_NAMES.contains(&engine.name.as_str())).collect()),
-        ALL => Some(engines.into_iter().chain(references).collect()),
+        ALL => {
+            let variants = known.iter().filter(|e| e.own_column && !e.is_plain() && !e.reference);
+            Some(engines.into_iter().chain(variants).chain(references).collect())
+        }
         _ => None,
     }
 }
@@ -99,6 +102,7 @@ mod tests {
         };
         vec![
             engine("candle", "candle", false, false),
+            engine("candle+", "candle", false, true),
             engine("jax", "jax", true, false),
             engine("jax-nojit", "jax", true, false),
             engine("ort", "ort", false, false),
@@ -121,14 +125,15 @@ mod tests {
     fn sets_hold_each_framework_once_and_variants_that_are_columns_of_their_own() {
         assert_eq!(names(""), "candle,ort");
         assert_eq!(names("references"), "jax,torch,torch-compile");
-        assert_eq!(names("all"), "candle,ort,jax,torch,torch-compile");
+        assert_eq!(names("all"), "candle,ort,candle+,jax,torch,torch-compile");
         assert_eq!(names("jax, ort-off ,engines"), "jax,ort-off,candle,ort");
     }
 
     #[test]
     fn a_name_given_twice_is_a_column_twice_and_a_dash_leaves_out() {
         assert_eq!(names("candle,candle"), "candle,candle");
-        assert_eq!(names("all,-references,-ort"), "candle");
+        assert_eq!(names("candle+,candle"), "candle+,candle");
+        assert_eq!(names("all,-references,-ort,-candle+"), "candle");
         assert_eq!(names("-candle"), "ort");
         assert_eq!(names("candle,-engines"), "-engines leaves no framework to compare");
     }
@@ -136,13 +141,16 @@ mod tests {
     #[test]
     fn a_version_is_a_column_of_its_own() {
         let mut known = known();
-        known[3].versions = Some(Versions { library: Some("onnxruntime".into()), ..Versions::default() });
+        known[4].versions = Some(Versions { library: Some("onnxruntime".into()), ..Versions::default() });
+        known[1].versions = known[4].versions.clone();
         let asked = |name: &str| selected(&known, &[name.to_owned()]);
         let found = asked("ort@1.24.4").unwrap().remove(0);
         assert_eq!(
             (found.name.as_str(), found.version.as_deref(), found.base()),
             ("ort@1.24.4", Some("1.24.4"), "ort")
         );
+        let found = asked("candle+@0.10.2").unwrap().remove(0);
+        assert_eq!((found.name.as_str(), found.base()), ("candle+@0.10.2", "candle+"));
         let refusal = |name: &str| asked(name).unwrap_err().to_string();
         assert!(
             refusal("candle@0.10.2")
@@ -169,7 +177,7 @@ mod tests {
         let near = names("all,-candel");
         assert!(near.starts_with("unknown framework \"candel\"; did you mean candle?"), "{near}");
         let error = names("all,-xyz");
-        assert!(error.starts_with("unknown framework \"xyz\"; there are candle, jax"), "{error}");
+        assert!(error.starts_with("unknown framework \"xyz\"; there are candle, candle+, jax"), "{error}");
         assert!(
             error.ends_with("the sets engines, references, stock, all; a dash before a name leaves it out"),
             "{error}"
