@@ -155,7 +155,7 @@ impl Attention {
         attended: &mut [f32],
     ) -> Result<()> {
         let sequences = attended.chunks_exact_mut(at.positions * self.heads * self.head_dim).enumerate();
-        let blocks = sequences.flat_map(|(sequence, out)| self.blocks((sequence, at.positions), out));
+        let mut blocks = sequences.flat_map(|(sequence, out)| self.blocks((sequence, at.positions), out));
         let attend = |Block { of: sequence, queries: own, kv_head, out }: Block<'_>| {
             let rows = sequence * at.positions + own.start..sequence * at.positions + own.end;
             let seen: Vec<_> = rows.clone().map(|row| self.seen(at, row)).collect();
@@ -172,7 +172,7 @@ impl Attention {
         };
         let scores = at.batch * at.positions * self.heads * (at.filled + at.positions);
         match scores <= SCORES_OF_ONE_THREAD {
-            true => blocks.map(attend).collect(),
+            true => blocks.try_for_each(attend),
             false => try_for_each(blocks.collect(), attend),
         }
     }
