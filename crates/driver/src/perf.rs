@@ -23,8 +23,10 @@ use crate::measure::running_worker::RunningWorker;
 use crate::measure::worker::Worker;
 use crate::measure::{self, Scratch};
 
-/// Samples a second: not a divisor of the kernel's ticks.
+/// Samples a second, of a table of parts and of the share of own arithmetic, which is small: no divisors of the kernel's
+/// ticks.
 const FREQUENCY: &str = "997";
+const MANY: &str = "4999";
 
 /// Most iterations of warm-up.
 const MOST_WARMUP: usize = 2;
@@ -58,12 +60,12 @@ pub(crate) fn profile(
     requests: usize,
     rules: &[Rule],
 ) -> Result<String> {
-    let samples = sampled(label, worker, job, requests..=requests)?;
+    let samples = sampled(label, worker, job, requests..=requests, FREQUENCY)?;
     Ok(table(&parts(rules, samples)))
 }
 
 /// Time of one phase that is sampled, if fewer requests than [`MOST_REQUESTS`] fill it.
-const SAMPLED: Duration = Duration::from_millis(600);
+const SAMPLED: Duration = Duration::from_secs(1);
 
 const MOST_REQUESTS: usize = 1000;
 
@@ -78,9 +80,9 @@ pub(crate) fn own_code(
     let mut own = OwnCode::default();
     let mut all: Vec<(String, f64)> = Vec::new();
     for phase in [Phase::Decode, Phase::Prefill] {
-        let samples = busy(rules, sampled(label, worker, &job(phase), 1..=MOST_REQUESTS)?);
+        let samples = busy(rules, sampled(label, worker, &job(phase), 1..=MOST_REQUESTS, MANY)?);
         let parts = own_parts(rules, &samples);
-        let share = parts.iter().map(|(_, share)| share).sum();
+        let share = parts.iter().fold(0.0, |sum, (_, share)| sum + share);
         match phase {
             Phase::Decode => own.decode = share,
             Phase::Prefill => own.prefill = share,
@@ -121,9 +123,15 @@ pub(crate) fn knows_own_code(rules: &[Rule]) -> bool {
 }
 
 /// perf's samples of a job: of the fewest requests at least, and of more up to the most, until [`SAMPLED`].
-fn sampled(label: &str, worker: &Worker, job: &Job, requests: RangeInclusive<usize>) -> Result<Vec<Sample>> {
+fn sampled(
+    label: &str,
+    worker: &Worker,
+    job: &Job,
+    requests: RangeInclusive<usize>,
+    frequency: &str,
+) -> Result<Vec<Sample>> {
     let scratch = Scratch::new().map_err(|error| failed(&error))?;
-    measure::finished(label, record(worker, job, requests, scratch.path())?)?;
+    measure::finished(label, record(worker, job, (requests, frequency), scratch.path())?)?;
     report(&scratch.path().join("data"))
 }
 
@@ -141,13 +149,18 @@ fn report(data: &Path) -> Result<Vec<Sample>> {
 }
 
 /// Runs the worker under perf, which records from the end of warm-up to the last answer.
-fn record(worker: &Worker, job: &Job, requests: RangeInclusive<usize>, scratch: &Path) -> Result<Ending> {
+fn record(
+    worker: &Worker,
+    job: &Job,
+    (requests, frequency): (RangeInclusive<usize>, &str),
+    scratch: &Path,
+) -> Result<Ending> {
     let control = scratch.join("control");
     output_of(command("mkfifo").arg(&control)).map_err(|error| failed(&error))?;
     let fifo = format!("fifo:{}", control.display());
     let (data, binary) = (scratch.join("data").display().to_string(), worker.binary.display().to_string());
     let arguments =
-        ["record", "--quiet", "--no-buildid-cache", "-e", "cpu-clock", "-F", FREQUENCY, "-D", "-1"];
+        ["record", "--quiet", "--no-buildid-cache", "-e", "cpu-clock", "-F", frequency, "-D", "-1"];
     let arguments = [&arguments[..], &["--control", &fifo, "--output", &data, "--", &binary]].concat();
     let perf = Process::spawn("perf".as_ref(), &arguments, &worker.environment, worker.cpus.as_deref());
     let perf = perf.map_err(|error| Failure::failed(format!("cannot start perf: {error}")))?;
