@@ -6,7 +6,7 @@
 //! pooling.json     how the vectors of tokens are pooled, and what follows (optional)
 //! modules.safetensors              the weights of what follows, in f32 (optional)
 //! tokenizer_config.json            the chat template and the special tokens that it may name (optional)
-//! f32.safetensors  bf16.safetensors  f16.safetensors              (the requested ones)
+//! f32.safetensors  bf16.safetensors  f16.safetensors  …           (the requested ones)
 //! graph.onnx and its external files, instead of weights, if the model is an ONNX file
 //! manifest.json    source and sha256; for each file its sha256 and how it was derived
 //! ```
@@ -18,6 +18,7 @@
 //! This crate reads bundles. `prepare` writes them.
 
 pub mod arithmetic;
+mod blocks;
 mod config;
 pub mod quantised;
 pub mod rotary;
@@ -28,6 +29,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+pub use blocks::{BlockKind, Unpacked};
 pub use config::*;
 use protocol::untrusted;
 pub use protocol::{Element, FileIdentity, Pooling, Precision, Residual, Step, StepActivation, Way};
@@ -198,6 +200,10 @@ pub enum BundleError {
     ElementType { path: PathBuf, name: String, found: String, expected: Element },
     #[error("{precision} needs rows of a multiple of {multiple}, but tensor {name:?} has rows of {columns}")]
     Quantisation { precision: Precision, name: String, columns: usize, multiple: usize },
+    #[error(
+        "precision file measures the quantised blocks of a GGUF as they are, and this model has none: ask for f32, int8 or int4"
+    )]
+    NoBlocks,
     #[error("{path} holds no {wanted} weights; it holds {held}")]
     PrecisionNotHeld { path: PathBuf, wanted: Precision, held: String },
     #[error("{path} has sha256 {found}, but the bundle's manifest says {expected}: delete {} and prepare the model again", path.parent().unwrap_or(path).display())]
@@ -332,6 +338,7 @@ pub fn step_tensors(step: &Step) -> Vec<StoredTensor> {
         name: format!("{prefix}.{name}"),
         shape: shape.to_vec(),
         element: Element::F32,
+        blocks: None,
     };
     match step {
         Step::Dense(protocol::Dense { tensors, inputs, outputs, bias, residual, .. }) => {

@@ -9,14 +9,14 @@
 //! | int8 | I8 `[out, in]`, −127 … 127 | `[out]` | code · scale |
 //! | int4 | U8 `[out, in / 2]`, two to a byte, the even column in the low half, 0 … 15 | `[out, in / 32]` | (code − 8) · scale |
 //! | nf4 | U8 `[out, in / 2]`, two to a byte, the even column in the high half | `[out · in / 64]`, over the row-major weight | [`NF4`]`[code]` · scale |
+//! | file | the blocks of a GGUF, of one type or several ([`crate::BlockKind`]) | within the blocks | as the type has it |
 //!
 //! Scales of int8 and int4 have eight significant bits and fit f16 and bf16 exactly, so that a kernel may
 //! hold them in either. Their products with a code are exact in f32; so is the result of
 //! [`Quantised::dequantised`], and engines can be required to match it bit for bit. The layout of nf4 is that
 //! of bitsandbytes, and of ONNX Runtime's `MatMulBnb4`.
 
-use crate::Precision;
-use crate::TensorView;
+use crate::{BlockKind, Precision, TensorView};
 
 /// Consecutive inputs of a row that share a scale in int4. Rows of every quantised tensor are a multiple of it.
 pub const INT4_GROUP: usize = 32;
@@ -72,6 +72,8 @@ pub struct Quantised<'a> {
     pub codes: TensorView<'a>,
     /// f32.
     pub scales: TensorView<'a>,
+    /// Of a file's own blocks: the types from the first row on, with the number of rows of each.
+    pub blocks: Vec<(BlockKind, usize)>,
 }
 
 impl Quantised<'_> {
@@ -84,6 +86,16 @@ impl Quantised<'_> {
     /// All scales, in the order in which they are stored.
     pub fn scale_values(&self) -> Vec<f32> {
         self.scales.bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+    }
+
+    /// Consecutive rows of one type, of a file's own blocks, with their bytes.
+    pub fn parts(&self) -> impl Iterator<Item = (BlockKind, usize, &[u8])> {
+        let mut rest = self.codes.bytes;
+        self.blocks.iter().map(move |&(kind, rows)| {
+            let (bytes, after) = rest.split_at(rows * kind.row_bytes(self.columns));
+            rest = after;
+            (kind, rows, bytes)
+        })
     }
 
     /// The signed integers of row `row` of int8 or int4.
@@ -123,6 +135,15 @@ impl Quantised<'_> {
                         let signed = |nibble: u8| f32::from(nibble as i8 - INT4_OFFSET);
                         *pair = [signed(byte & 15) * scale, signed(byte >> 4) * scale];
                     }
+                }
+            }
+            Precision::File => {
+                let mut first = 0;
+                for (kind, rows, bytes) in self.parts() {
+                    if (first..first + rows).contains(&row) {
+                        kind.dequantise(&bytes[(row - first) * kind.row_bytes(columns)..], out);
+                    }
+                    first += rows;
                 }
             }
             _ => {

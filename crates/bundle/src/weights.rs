@@ -12,7 +12,7 @@ use safetensors::SafeTensors;
 use crate::BundleError;
 use crate::config::StoredTensor;
 use crate::quantised::{Quantised, scale_name};
-use crate::{Element, Precision};
+use crate::{BlockKind, Element, Precision};
 use crate::{TensorView, touch};
 
 /// A mapped weights file. Dropping it unmaps the pages: code that builds tensors over
@@ -30,6 +30,7 @@ struct Entry {
     shape: Vec<usize>,
     element: Element,
     range: Range<usize>,
+    blocks: Option<BlockKind>,
 }
 
 impl Weights {
@@ -71,7 +72,8 @@ impl Weights {
                 });
             }
             let range = data + info.data_offsets.0..data + info.data_offsets.1;
-            let entry = Entry { shape: info.shape.clone(), element: spec.element, range };
+            let entry =
+                Entry { shape: info.shape.clone(), element: spec.element, range, blocks: spec.blocks };
             tensors.insert(spec.name.clone(), entry);
         }
         Ok(Weights { path: path.to_path_buf(), precision, map, tensors })
@@ -114,13 +116,7 @@ impl Weights {
             let next = self.entry(name)?;
             let alike = next.shape[1..] == whole.shape[1..] && next.element == whole.element;
             if next.range.start != end || !alike {
-                return Err(BundleError::Malformed {
-                    path: self.path.clone(),
-                    reason: format!(
-                        "{name} does not lie directly behind {}; prepare the model again",
-                        names[0]
-                    ),
-                });
+                return Err(self.apart(name, &names[0]));
             }
             whole.shape[0] += next.shape[0];
             end = next.range.end;
@@ -131,17 +127,65 @@ impl Weights {
 
     /// The codes and scales of adjacent quantised tensors, stacked like [`Weights::stacked`].
     pub fn quantised(&self, names: &[String]) -> Result<Quantised<'_>, BundleError> {
+        if self.precision == Precision::File {
+            return self.blocks(names);
+        }
         let codes = self.stacked(names)?;
         let scales: Vec<_> = names.iter().map(|name| scale_name(name)).collect();
         let scales = self.stacked(&scales)?;
         // Two weights to a byte.
         let columns = codes.shape[1] * if self.precision.bits() == 4 { 2 } else { 1 };
-        Ok(Quantised { precision: self.precision, rows: codes.shape[0], columns, codes, scales })
+        Ok(Quantised {
+            precision: self.precision,
+            rows: codes.shape[0],
+            columns,
+            codes,
+            scales,
+            blocks: Vec::new(),
+        })
     }
 
-    /// Whether `name` is stored as codes with scales.
+    /// Adjacent tensors in a file's own blocks, which may be of several types.
+    fn blocks(&self, names: &[String]) -> Result<Quantised<'_>, BundleError> {
+        let mut codes = self.tensor(&names[0])?;
+        let mut blocks: Vec<(BlockKind, usize)> = Vec::new();
+        let (mut end, mut columns) = (codes.file_offset as usize, None);
+        for name in names {
+            let entry = self.entry(name)?;
+            let kind = entry.blocks.unwrap_or(BlockKind::F32);
+            let width = entry.shape[1] / kind.bytes() * kind.elements();
+            if entry.range.start != end || *columns.get_or_insert(width) != width {
+                return Err(self.apart(name, &names[0]));
+            }
+            end = entry.range.end;
+            match blocks.last_mut() {
+                Some((last, rows)) if *last == kind => *rows += entry.shape[0],
+                _ => blocks.push((kind, entry.shape[0])),
+            }
+        }
+        codes.bytes = &self.map[codes.file_offset as usize..end];
+        codes.shape = vec![codes.bytes.len()];
+        let scales = TensorView { shape: vec![0], element: Element::F32, bytes: &[], ..codes.clone() };
+        let rows = blocks.iter().map(|(_, rows)| rows).sum();
+        Ok(Quantised {
+            precision: self.precision,
+            rows,
+            columns: columns.unwrap_or(0),
+            codes,
+            scales,
+            blocks,
+        })
+    }
+
+    fn apart(&self, name: &str, first: &str) -> BundleError {
+        let reason = format!("{name} does not lie directly behind {first}; prepare the model again");
+        BundleError::Malformed { path: self.path.clone(), reason }
+    }
+
+    /// Whether `name` is stored as codes with scales, or in a file's own blocks.
     pub fn is_quantised(&self, name: &str) -> bool {
-        self.precision.is_quantised() && self.tensors.contains_key(&scale_name(name))
+        let is_of_blocks = || self.tensors.get(name).is_some_and(|entry| entry.blocks.is_some());
+        self.precision.is_quantised() && (self.tensors.contains_key(&scale_name(name)) || is_of_blocks())
     }
 
     /// The whole file; [`TensorView::file_offset`] is an offset into it.

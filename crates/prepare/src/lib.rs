@@ -53,6 +53,9 @@ pub fn prepare(request: &Request) -> Result<PathBuf, PrepareError> {
             "an ONNX file runs in the precision that it is stored in: leave out --precision".into(),
         ));
     }
+    if request.precisions.contains(&Precision::File) {
+        model.tensors.check_blocks(&model.config)?;
+    }
     let mut reporter = Reporter::new(request.progress);
     store::store(request, &model, &mut reporter)
 }

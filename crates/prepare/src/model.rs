@@ -5,7 +5,7 @@ use std::fs::Metadata;
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
-use bundle::{Element, GRAPH_FILE, ModelConfig, Precision, TensorSpec};
+use bundle::{BundleError, Element, GRAPH_FILE, ModelConfig, Precision, TensorSpec};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use memmap2::Mmap;
@@ -70,6 +70,16 @@ impl Document {
 pub(crate) trait Tensors {
     /// These rows of the bundle's tensor called `spec.name`, row-major, in the bundle's layout. A vector is one row.
     fn read(&self, spec: &TensorSpec, rows: Range<usize>) -> Result<Vec<f32>, PrepareError>;
+
+    /// The bytes of these rows as the source has them, of a tensor of [`ModelConfig::blocks`].
+    fn blocks(&self, _spec: &TensorSpec, _rows: Range<usize>) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Why precision `file` does not have the source's weights.
+    fn check_blocks(&self, _config: &ModelConfig) -> Result<(), PrepareError> {
+        Err(BundleError::NoBlocks.into())
+    }
 
     /// The type that most weights are stored in, as `Q4_1` or `bf16`; `None` if they are stored nowhere.
     fn stored(&self) -> Option<String> {

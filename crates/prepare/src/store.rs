@@ -153,6 +153,7 @@ fn write_weights(
     if writers.is_empty() {
         return Ok(BTreeMap::new());
     }
+    let keeps_blocks = precisions.contains(&Precision::File);
     let elements = |shape: &[usize]| shape.iter().product::<usize>() as u64;
     let names = precisions.iter().map(|p| p.name()).collect::<Vec<_>>().join(", ");
     reporter.start(format!("writing {names}"), 4 * specs.iter().map(|s| elements(&s.shape)).sum::<u64>());
@@ -160,9 +161,14 @@ fn write_weights(
         let (all, columns) = matrix(spec);
         let step = rows_at_a_time(columns);
         for first in (0..all).step_by(step) {
-            let values = model.tensors.read(spec, first..all.min(first + step))?;
+            let rows = first..all.min(first + step);
+            let values = model.tensors.read(spec, rows.clone())?;
             let source = model.tensors.path_of(&spec.name);
-            let piece = Piece { spec, start: first * columns, values: &values, source };
+            let blocks = match model.config.blocks.contains_key(&spec.name) && keeps_blocks {
+                true => model.tensors.blocks(spec, rows),
+                false => Vec::new(),
+            };
+            let piece = Piece { spec, start: first * columns, values: &values, blocks: &blocks, source };
             if let Some(at) = values.iter().position(|value| !value.is_finite()) {
                 return Err(piece.cannot(at, "is not finite"));
             }
@@ -192,6 +198,12 @@ fn derived(model: &Model, precision: Precision) -> String {
         Precision::Bf16 | Precision::F16 => " by way of f32, rounded to nearest even",
         Precision::Int8 => ": linear layers in codes by rounding to nearest, a scale for each row",
         Precision::Int4 => ": linear layers in codes by rounding to nearest, a scale for each group of 32",
+        Precision::File => {
+            return format!(
+                "linear layers in the source's own blocks, the rest {}, stored as f32",
+                model.derived
+            );
+        }
         Precision::Nf4 => ": linear layers in codes by rounding to nearest, a scale for each block of 64",
     };
     format!("weights {}, stored as {precision}{rounding}", model.derived)
@@ -298,6 +310,10 @@ fn address(model: &Model, sha256: &BTreeMap<String, String>) -> String {
     hasher.update(format!("{MANIFEST_FORMAT} {RECIPE} {}\n", model.kind));
     if let Some(seed) = model.seed {
         hasher.update(format!("seed {seed}\n"));
+    }
+    // Their bundles have had no list of blocks before.
+    if !model.config.blocks.is_empty() {
+        hasher.update("blocks\n");
     }
     for hash in sha256.values() {
         hasher.update(format!("{hash}\n"));

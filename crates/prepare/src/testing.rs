@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::Cursor;
 
+pub use candle_core::quantized::GgmlDType;
+use candle_core::quantized::QTensor;
 use candle_core::quantized::gguf_file::{self, Value};
-use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 /// A GGUF file in memory, to be changed and written somewhere.
 #[derive(Clone)]
@@ -99,6 +100,43 @@ impl Gguf {
             tensors.insert(name, (GgmlDType::F32, shape, values));
         }
         Gguf { metadata, tensors }
+    }
+
+    /// A llama of two layers with rows of 256 and more, whose linear layers have these types in turn.
+    pub fn of_types(types: &[GgmlDType]) -> Gguf {
+        let config = json!({
+            "num_hidden_layers": 2, "max_position_embeddings": 64, "hidden_size": 256, "intermediate_size": 512,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "rms_norm_eps": 1e-5,
+            "rope_parameters": { "rope_theta": 10000.0 }
+        });
+        let layer = [
+            ("input_layernorm", vec![256]),
+            ("post_attention_layernorm", vec![256]),
+            ("self_attn.q_proj", vec![256, 256]),
+            ("self_attn.k_proj", vec![128, 256]),
+            ("self_attn.v_proj", vec![128, 256]),
+            ("self_attn.o_proj", vec![256, 256]),
+            ("mlp.gate_proj", vec![512, 256]),
+            ("mlp.up_proj", vec![512, 256]),
+            ("mlp.down_proj", vec![256, 512]),
+        ];
+        let layers = (0..2).flat_map(|index| {
+            layer.clone().map(|(name, shape)| (format!("model.layers.{index}.{name}.weight"), shape))
+        });
+        let ends = [("model.embed_tokens.weight", vec![96, 256]), ("model.norm.weight", vec![256])];
+        let tensors = layers.chain(ends.map(|(name, shape)| (name.to_owned(), shape)));
+        // Numbers that look drawn, in steps that no type's codes divide.
+        let number =
+            |at: usize| ((at as f32 * 0.618 + 0.1) % 1.0 - 0.5) * (1.0 + (at / 32 % 7) as f32) / 28.0;
+        let tensors = tensors.zip(1..).map(|((name, shape), seed)| {
+            let count = shape.iter().product::<usize>();
+            let values = (0..count).map(|at| if shape.len() == 1 { 1.0 } else { number(at + 7919 * seed) });
+            (name, shape.clone(), values.collect())
+        });
+        let mut gguf = Gguf::new(&config, tensors, "llama");
+        let linear = gguf.tensors.values_mut().filter(|(_, shape, _)| shape.len() == 2);
+        linear.zip(types.iter().cycle()).for_each(|((dtype, ..), kind)| *dtype = *kind);
+        gguf
     }
 
     pub fn bytes(&self) -> Vec<u8> {

@@ -15,10 +15,23 @@ pub enum Precision {
     Int4,
     /// The 4-bit NormalFloat of QLoRA, one scale for each block of 64.
     Nf4,
+    /// A GGUF's own quantised blocks, of whatever types it has. See the module `blocks`.
+    File,
 }
 
 impl Precision {
-    pub const ALL: [Precision; 6] =
+    pub const ALL: [Precision; 7] = [
+        Precision::F32,
+        Precision::Bf16,
+        Precision::F16,
+        Precision::Int8,
+        Precision::Int4,
+        Precision::Nf4,
+        Precision::File,
+    ];
+
+    /// Those that the weights of any model can be rounded to: all but a file's own.
+    pub const MADE: [Precision; 6] =
         [Precision::F32, Precision::Bf16, Precision::F16, Precision::Int8, Precision::Int4, Precision::Nf4];
 
     /// Possible types of keys and values.
@@ -32,6 +45,7 @@ impl Precision {
             Precision::Int8 => "int8",
             Precision::Int4 => "int4",
             Precision::Nf4 => "nf4",
+            Precision::File => "file",
         }
     }
 
@@ -40,12 +54,12 @@ impl Precision {
         Precision::ALL.map(Precision::name).join(", ")
     }
 
-    /// Bits of one weight in a linear layer, without its share of the scales.
+    /// Bits of one weight in a linear layer, without its share of the scales; of a file's own blocks at most so many.
     pub fn bits(self) -> usize {
         match self {
             Precision::F32 => 32,
             Precision::Bf16 | Precision::F16 => 16,
-            Precision::Int8 => 8,
+            Precision::Int8 | Precision::File => 8,
             Precision::Int4 | Precision::Nf4 => 4,
         }
     }
@@ -60,7 +74,7 @@ impl Precision {
         match self {
             Precision::Bf16 => Element::Bf16,
             Precision::F16 => Element::F16,
-            Precision::F32 | Precision::Int8 | Precision::Int4 | Precision::Nf4 => Element::F32,
+            _ => Element::F32,
         }
     }
 
@@ -68,7 +82,7 @@ impl Precision {
     pub fn usual_cache(self) -> Precision {
         match self {
             Precision::Bf16 | Precision::F16 => self,
-            Precision::F32 | Precision::Int8 | Precision::Int4 | Precision::Nf4 => Precision::F32,
+            _ => Precision::F32,
         }
     }
 

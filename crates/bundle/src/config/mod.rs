@@ -16,7 +16,7 @@ use std::ops::Range;
 use encoder::Class;
 pub use encoder::Encoder;
 pub use form::{Dense, Form, Head, HeadActivation, NormPlacement, RelativePositions, Scored};
-pub use model::{Architecture, Dtype, GRAPH_FILE, Graph, GraphInput, GraphOutput, ModelConfig, Size};
+pub use model::{Architecture, BLOCKS, Dtype, GRAPH_FILE, Graph, GraphInput, GraphOutput, ModelConfig, Size};
 pub use names::{HeadNames, LayerNames, LinearNames, NormNames, TensorSpec};
 pub use read::StoredTensor;
 use serde::{Deserialize, Serialize};

@@ -1,12 +1,14 @@
 //! The properties of a model.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::encoder::Encoder;
 use super::form::Form;
 use super::{Activation, Position};
-use crate::BundleError;
+use crate::{BlockKind, BundleError};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -129,7 +131,14 @@ pub struct ModelConfig {
     /// Present if the model is an ONNX file; nothing else is set then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<Graph>,
+    /// The types of the linear layers' weights by tensor, where the source is a GGUF that has them in blocks; those that
+    /// it has in floats are left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub blocks: BTreeMap<String, BlockKind>,
 }
+
+/// The field of a bundle's `config.json` for [`ModelConfig::blocks`].
+pub const BLOCKS: &str = "gguf_blocks";
 
 /// The default for descriptions without this field.
 fn causal() -> bool {
@@ -140,6 +149,18 @@ impl ModelConfig {
     /// Rows of q, and of k (as many as of v).
     pub fn qkv_rows(&self) -> (usize, usize) {
         (self.heads * self.head_dim, self.kv_heads * self.head_dim)
+    }
+
+    /// The types of blocks in its linear layers, those of most tensors first: `Q4_K and Q6_K`.
+    pub fn block_words(&self) -> String {
+        let mut counted: BTreeMap<BlockKind, usize> = BTreeMap::new();
+        self.blocks.values().for_each(|kind| *counted.entry(*kind).or_default() += 1);
+        let mut kinds: Vec<_> = counted.into_iter().collect();
+        kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        match kinds.iter().map(|(kind, _)| kind.name()).collect::<Vec<_>>().as_slice() {
+            [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+            names => names.concat(),
+        }
     }
 
     /// The same body as a token-by-token decoder, with which a masked-diffusion model is compared.

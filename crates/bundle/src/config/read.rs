@@ -7,11 +7,10 @@ use protocol::untrusted;
 use serde_json::Value;
 
 use super::fields::{Fields, Read};
-use super::model::{self, Architecture, Graph, ModelConfig};
+use super::model::{self, Architecture, BLOCKS, Graph, ModelConfig};
 use super::{Class, Position, Rotary, activation, even_share, form, refused, rope};
 use crate::quantised::{INT4_GROUP, NF4_BLOCK, scale_name, scale_shape};
-use crate::{BundleError, config};
-use crate::{Element, Precision};
+use crate::{BlockKind, BundleError, Element, Precision, config};
 
 /// The products of sizes, here and in every engine, must not overflow on a malicious header.
 const MAX_SIZE: usize = (1 << 28) - 1;
@@ -87,6 +86,17 @@ impl ModelConfig {
 }
 
 fn resolved(fields: Fields<'_>) -> Result<ModelConfig, BundleError> {
+    let mut config = without_blocks(fields)?;
+    let Some(named) = fields.object(BLOCKS)? else { return Ok(config) };
+    config.blocks = serde_json::from_value(fields.value(BLOCKS)).map_err(|error| {
+        BundleError::Config(format!("field {BLOCKS:?} names a type that is not known: {error}"))
+    })?;
+    // So that a refusal of unknown fields does not name each.
+    config.blocks.keys().for_each(|name| named.ignore(&[name.as_str()]));
+    Ok(config)
+}
+
+fn without_blocks(fields: Fields<'_>) -> Result<ModelConfig, BundleError> {
     let model_type = fields.text("model_type")?;
     if model_type == model::MODEL_TYPE {
         return onnx(&fields);
@@ -258,6 +268,8 @@ pub struct StoredTensor {
     pub name: String,
     pub shape: Vec<usize>,
     pub element: Element,
+    /// Of a matrix in a file's own blocks, whose rows then are bytes.
+    pub blocks: Option<BlockKind>,
 }
 
 impl StoredTensor {
@@ -271,6 +283,9 @@ impl ModelConfig {
     /// each run of quantised tensors follow their scales, in the same order. So tensors that engines fuse are
     /// adjacent in both.
     pub fn stored(&self, precision: Precision) -> Result<Vec<StoredTensor>, BundleError> {
+        if precision == Precision::File && self.blocks.is_empty() {
+            return Err(BundleError::NoBlocks);
+        }
         let quantised = if precision.is_quantised() { self.quantised() } else { BTreeSet::new() };
         let mut stored = Vec::new();
         let mut scales: Vec<StoredTensor> = Vec::new();
@@ -278,21 +293,35 @@ impl ModelConfig {
             if !quantised.contains(&spec.name) {
                 stored.append(&mut scales);
                 let element = precision.element();
-                stored.push(StoredTensor { name: spec.name, shape: spec.shape, element });
+                stored.push(StoredTensor { name: spec.name, shape: spec.shape, element, blocks: None });
                 continue;
             }
             let &[rows, columns] = spec.shape.as_slice() else {
                 unreachable!("a linear layer's weight is a matrix")
             };
-            check_columns(precision, &spec.name, rows, columns)?;
+            if precision == Precision::File {
+                let kind = self.blocks.get(&spec.name).copied().unwrap_or(BlockKind::F32);
+                check_columns((precision, kind.elements()), &spec.name, columns, true)?;
+                let shape = vec![rows, kind.row_bytes(columns)];
+                stored.push(StoredTensor {
+                    name: spec.name,
+                    shape,
+                    element: Element::U8,
+                    blocks: Some(kind),
+                });
+                continue;
+            }
+            let whole_blocks = precision != Precision::Nf4 || (rows * columns).is_multiple_of(NF4_BLOCK);
+            // candle's int8 blocks have 32 columns, too.
+            check_columns((precision, INT4_GROUP), &spec.name, columns, whole_blocks)?;
             let name = scale_name(&spec.name);
             let shape = scale_shape(precision, rows, columns);
-            scales.push(StoredTensor { name, shape, element: Element::F32 });
+            scales.push(StoredTensor { name, shape, element: Element::F32, blocks: None });
             let (shape, element) = match precision {
                 Precision::Int8 => (vec![rows, columns], Element::I8),
                 _ => (vec![rows, columns / 2], Element::U8),
             };
-            stored.push(StoredTensor { name: spec.name, shape, element });
+            stored.push(StoredTensor { name: spec.name, shape, element, blocks: None });
         }
         stored.append(&mut scales);
         Ok(stored)
@@ -317,10 +346,12 @@ impl ModelConfig {
     }
 }
 
-fn check_columns(precision: Precision, name: &str, rows: usize, columns: usize) -> Result<(), BundleError> {
-    // candle's int8 blocks have 32 columns, too.
-    let multiple = INT4_GROUP;
-    let whole_blocks = precision != Precision::Nf4 || (rows * columns).is_multiple_of(NF4_BLOCK);
+fn check_columns(
+    (precision, multiple): (Precision, usize),
+    name: &str,
+    columns: usize,
+    whole_blocks: bool,
+) -> Result<(), BundleError> {
     if columns.is_multiple_of(multiple) && whole_blocks {
         return Ok(());
     }

@@ -18,8 +18,12 @@ fn tensor(kind: &str, shape: &[usize], from: usize, to: usize) -> Value {
 }
 
 fn expected(names: &[&str]) -> Vec<StoredTensor> {
-    let stored =
-        |name: &&str| StoredTensor { name: (*name).into(), shape: vec![1, 2], element: Element::F32 };
+    let stored = |name: &&str| StoredTensor {
+        name: (*name).into(),
+        shape: vec![1, 2],
+        element: Element::F32,
+        blocks: None,
+    };
     names.iter().map(stored).collect()
 }
 
@@ -106,8 +110,8 @@ fn quantised_file(
     contents.extend(scales.iter().flat_map(|scale| scale.to_le_bytes()));
     std::fs::write(file.path(), contents).unwrap();
     let stored = [
-        StoredTensor { name: "w".into(), shape: vec![rows, packed], element },
-        StoredTensor { name: "w.scale".into(), shape: scale_shape, element: Element::F32 },
+        StoredTensor { name: "w".into(), shape: vec![rows, packed], element, blocks: None },
+        StoredTensor { name: "w.scale".into(), shape: scale_shape, element: Element::F32, blocks: None },
     ];
     Weights::map(file.path(), precision, &stored).unwrap()
 }

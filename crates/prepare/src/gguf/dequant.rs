@@ -1,8 +1,8 @@
-//! The types of tensors in a GGUF file, and their numbers as f32. Some are dequantised by candle, and those that it does
-//! not have after `dequantize_row_…` of llama.cpp's ggml-quants.c.
+//! The types of tensors in a GGUF file, and their numbers as f32: of those that precision `file` keeps by
+//! [`BlockKind`], of others by candle or after `dequantize_row_…` of llama.cpp's ggml-quants.c.
 #![expect(clippy::needless_range_loop, reason = "places within a block, as in llama.cpp's code")]
 
-use bundle::Element;
+use bundle::{BlockKind, Element};
 use candle_core::CpuStorage;
 use candle_core::quantized::GgmlDType;
 use half::f16;
@@ -22,6 +22,7 @@ pub(crate) struct Type {
 /// How a type becomes f32.
 enum Read {
     Plain(Element),
+    Kept(BlockKind),
     Candle(GgmlDType),
     /// Appends the numbers of one block, which has the type's bytes.
     Block(fn(&[u8], &mut Vec<f32>)),
@@ -37,17 +38,17 @@ const fn blocks(number: u32, name: &'static str, elements: usize, bytes: usize, 
 static TYPES: [Type; 35] = [
     blocks(0, "F32", 1, 4, Read::Plain(Element::F32)),
     blocks(1, "F16", 1, 2, Read::Plain(Element::F16)),
-    blocks(2, "Q4_0", 32, 18, Read::Candle(GgmlDType::Q4_0)),
-    blocks(3, "Q4_1", 32, 20, Read::Candle(GgmlDType::Q4_1)),
-    blocks(6, "Q5_0", 32, 22, Read::Candle(GgmlDType::Q5_0)),
-    blocks(7, "Q5_1", 32, 24, Read::Candle(GgmlDType::Q5_1)),
-    blocks(8, "Q8_0", 32, 34, Read::Candle(GgmlDType::Q8_0)),
+    blocks(2, "Q4_0", 32, 18, Read::Kept(BlockKind::Q4_0)),
+    blocks(3, "Q4_1", 32, 20, Read::Kept(BlockKind::Q4_1)),
+    blocks(6, "Q5_0", 32, 22, Read::Kept(BlockKind::Q5_0)),
+    blocks(7, "Q5_1", 32, 24, Read::Kept(BlockKind::Q5_1)),
+    blocks(8, "Q8_0", 32, 34, Read::Kept(BlockKind::Q8_0)),
     blocks(9, "Q8_1", 32, 36, Read::Candle(GgmlDType::Q8_1)),
-    blocks(10, "Q2_K", 256, 84, Read::Candle(GgmlDType::Q2K)),
-    blocks(11, "Q3_K", 256, 110, Read::Candle(GgmlDType::Q3K)),
-    blocks(12, "Q4_K", 256, 144, Read::Candle(GgmlDType::Q4K)),
-    blocks(13, "Q5_K", 256, 176, Read::Candle(GgmlDType::Q5K)),
-    blocks(14, "Q6_K", 256, 210, Read::Candle(GgmlDType::Q6K)),
+    blocks(10, "Q2_K", 256, 84, Read::Kept(BlockKind::Q2K)),
+    blocks(11, "Q3_K", 256, 110, Read::Kept(BlockKind::Q3K)),
+    blocks(12, "Q4_K", 256, 144, Read::Kept(BlockKind::Q4K)),
+    blocks(13, "Q5_K", 256, 176, Read::Kept(BlockKind::Q5K)),
+    blocks(14, "Q6_K", 256, 210, Read::Kept(BlockKind::Q6K)),
     blocks(15, "Q8_K", 256, 292, Read::Candle(GgmlDType::Q8K)),
     blocks(16, "IQ2_XXS", 256, 66, Read::Block(iq2_xxs)),
     blocks(17, "IQ2_XS", 256, 74, Read::Block(iq2_xs)),
@@ -82,12 +83,26 @@ impl Type {
         columns / self.elements * self.bytes
     }
 
+    /// As precision `file` has a matrix of this type; `None` if it has not.
+    pub(crate) fn kept(&self) -> Option<BlockKind> {
+        match self.read {
+            Read::Plain(_) => Some(BlockKind::F32),
+            Read::Kept(kind) => Some(kind),
+            _ => None,
+        }
+    }
+
     /// The numbers of whole blocks. Bytes after the last whole block are left out.
     pub(crate) fn dequantise(&self, bytes: &[u8]) -> Result<Vec<f32>, String> {
         let blocks = bytes.len() / self.bytes;
         let (bytes, elements) = (&bytes[..blocks * self.bytes], blocks * self.elements);
         match self.read {
             Read::Plain(stored) => Ok(decode(bytes, stored)),
+            Read::Kept(kind) => {
+                let mut values = vec![0.0; elements];
+                kind.dequantise(bytes, &mut values);
+                Ok(values)
+            }
             Read::Block(read) => {
                 let mut values = Vec::with_capacity(elements);
                 bytes.chunks_exact(self.bytes).for_each(|block| read(block, &mut values));
@@ -414,16 +429,36 @@ mod tests {
     }
 
     #[test]
-    fn sizes_of_blocks_are_candle_s_and_numbers_are_in_order() {
-        for kind in &TYPES {
-            if let Read::Candle(dtype) = kind.read {
-                assert_eq!(
-                    (kind.elements, kind.bytes),
-                    (dtype.block_size(), dtype.type_size()),
-                    "{}",
-                    kind.name
-                );
+    fn kept_blocks_are_those_of_candle_in_size_and_in_every_bit_of_their_numbers() {
+        use GgmlDType::{Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
+        let kept = TYPES.iter().filter_map(|kind| kind.kept().map(|kept| (kind, kept)));
+        let kept = kept.filter(|(_, kept)| *kept != BlockKind::F32);
+        let candle = [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K];
+        assert_eq!(kept.clone().count(), candle.len());
+        for ((kind, kept), dtype) in kept.zip(candle) {
+            assert_eq!((kind.name, kind.number), (kept.name(), kept.number()));
+            assert_eq!((kind.elements, kind.bytes), (kept.elements(), kept.bytes()), "{}", kind.name);
+            assert_eq!((kind.elements, kind.bytes), (dtype.block_size(), dtype.type_size()), "{}", kind.name);
+            // Any bytes, with scales that are finite: the second byte of each f16.
+            let mut bytes: Vec<u8> = (0..64 * kind.bytes).map(|i| (i * i / 7 + 37 * i + 11) as u8).collect();
+            for block in bytes.chunks_exact_mut(kind.bytes) {
+                let halves: &[usize] = match kind.name {
+                    "Q4_0" | "Q5_0" | "Q8_0" => &[1],
+                    "Q2_K" => &[81, 83],
+                    "Q3_K" => &[109],
+                    "Q6_K" => &[209],
+                    _ => &[1, 3],
+                };
+                halves.iter().for_each(|&at| block[at] = block[at] & 0x83 | 0x28);
             }
+            let CpuStorage::F32(expected) =
+                dtype.from_data(bytes.clone().into()).dequantize(64 * kind.elements).unwrap()
+            else {
+                panic!("f32")
+            };
+            let ours = kind.dequantise(&bytes).unwrap();
+            let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            assert!(bits(&ours) == bits(&expected), "{}", kind.name);
         }
         assert!(TYPES.windows(2).all(|pair| pair[0].number < pair[1].number));
     }

@@ -10,9 +10,9 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
-use bundle::{ModelConfig, NormPlacement, POOLING, Pooled, TensorSpec};
+use bundle::{BLOCKS, BlockKind, BundleError, ModelConfig, NormPlacement, POOLING, Pooled, TensorSpec};
 use config::RopeFactors;
-use dequant::cannot_dequantise;
+use dequant::{Type, cannot_dequantise};
 use protocol::untrusted;
 use reader::{Header, Metadata, Refusal, TensorInfo};
 
@@ -42,9 +42,8 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     let [llama3, short, long] = ROPE_FACTORS.map(factors);
     let rope_factors = RopeFactors { llama3: llama3?, longrope: short?.zip(long?).map(<[_; 2]>::from) };
     let refused = |refusal: Refusal| refusal.in_file(path);
-    let json = config::config(&metadata, &header, rope_factors).map_err(refused)?;
-    let config = ModelConfig::from_json(&json).map_err(PrepareError::model(path))?;
-    let config_json = Document::pretty(&json, "built from the GGUF's metadata");
+    let mut json = config::config(&metadata, &header, rope_factors).map_err(refused)?;
+    let mut config = ModelConfig::from_json(&json).map_err(PrepareError::model(path))?;
     let architecture = metadata.text("general.architecture").ok().flatten();
     let pooling = config::pooling(&metadata).map_err(refused)?.filter(|_| config.encoder.is_some());
     let pooling = pooling.map(|pooling| {
@@ -72,6 +71,11 @@ pub(crate) fn open(path: &Path) -> Result<Model, PrepareError> {
     }
     let shared = files.iter().map(SourceFile::share).collect();
     let tensors = Weights::open(files, header.tensors, &config, permuted)?;
+    config.blocks = tensors.blocks(&config);
+    if !config.blocks.is_empty() {
+        json[BLOCKS] = serde_json::json!(config.blocks);
+    }
+    let config_json = Document::pretty(&json, "built from the GGUF's metadata");
     Ok(Model {
         name,
         kind: "gguf",
@@ -245,6 +249,40 @@ impl Weights {
         }
         Ok(Weights { files, places })
     }
+
+    /// [`ModelConfig::blocks`], if precision `file` has every type that the file's linear layers have.
+    fn blocks(&self, config: &ModelConfig) -> BTreeMap<String, BlockKind> {
+        let kind = |name: &String| self.places[name].info.kind.ok().and_then(Type::kept);
+        let kinds: Option<BTreeMap<_, _>> =
+            config.quantised().into_iter().map(|name| kind(&name).map(|kind| (name, kind))).collect();
+        let mut kinds = kinds.unwrap_or_default();
+        kinds.retain(|_, kind| *kind != BlockKind::F32);
+        kinds
+    }
+
+    /// The bytes of these rows of the bundle's tensor, in the bundle's order.
+    fn bytes(&self, spec: &TensorSpec, rows: Range<usize>) -> Vec<u8> {
+        let Place { info, permuted_heads, .. } = &self.places[&spec.name];
+        let file = &self.files[info.file];
+        let (all, columns) = matrix(spec);
+        // A row consists of whole blocks.
+        let width = info.kind.map_or(0, |kind| kind.row(columns));
+        let range =
+            |rows: Range<usize>| info.range.start + rows.start * width..info.range.start + rows.end * width;
+        let mut bytes = Vec::with_capacity(rows.len() * width);
+        // A bias is one row, of elements that are reordered.
+        if *permuted_heads == 0 || spec.shape.len() == 1 {
+            bytes.extend(&file.bytes()[range(rows.clone())]);
+            file.release(range(rows));
+            return bytes;
+        }
+        for row in rows {
+            let from = permuted(row, all / permuted_heads);
+            bytes.extend(&file.bytes()[range(from..from + 1)]);
+        }
+        file.release(range(0..all));
+        bytes
+    }
 }
 
 impl Tensors for Weights {
@@ -256,37 +294,37 @@ impl Tensors for Weights {
 
     fn read(&self, spec: &TensorSpec, rows: Range<usize>) -> Result<Vec<f32>, PrepareError> {
         let Place { info, permuted_heads, offset } = &self.places[&spec.name];
-        let file = &self.files[info.file];
-        let (all, columns) = matrix(spec);
-        let read = |rows: Range<usize>| {
-            // A row consists of whole blocks.
-            let row = info.kind.map_or(0, |kind| kind.row(columns));
-            let range = info.range.start + rows.start * row..info.range.start + rows.end * row;
-            let values = dequantise(info, &file.bytes()[range.clone()]);
-            file.release(range);
-            let mut values =
-                values.map_err(|reason| PrepareError::tensor(file.path(), &spec.name, reason))?;
-            if *offset != 0.0 {
-                values.iter_mut().for_each(|value| *value -= offset);
-            }
-            Ok::<_, PrepareError>(values)
-        };
+        let values = dequantise(info, &self.bytes(spec, rows));
+        let path = self.files[info.file].path();
+        let mut values = values.map_err(|reason| PrepareError::tensor(path, &spec.name, reason))?;
+        if *offset != 0.0 {
+            values.iter_mut().for_each(|value| *value -= offset);
+        }
         match (*permuted_heads, spec.shape.as_slice()) {
-            (0, _) => read(rows),
-            // A bias is one row of elements that are reordered.
-            (heads, &[elements]) => {
-                let values = read(rows)?;
+            (heads @ 1.., &[elements]) => {
                 Ok((0..elements).map(|element| values[permuted(element, elements / heads)]).collect())
             }
-            (heads, _) => {
-                let mut values = Vec::with_capacity(rows.len() * columns);
-                for row in rows {
-                    let from = permuted(row, all / heads);
-                    values.extend(read(from..from + 1)?);
-                }
-                Ok(values)
+            _ => Ok(values),
+        }
+    }
+
+    fn blocks(&self, spec: &TensorSpec, rows: Range<usize>) -> Vec<u8> {
+        self.bytes(spec, rows)
+    }
+
+    fn check_blocks(&self, config: &ModelConfig) -> Result<(), PrepareError> {
+        let linear = config.quantised();
+        for (name, Place { info, .. }) in self.places.iter().filter(|(name, _)| linear.contains(*name)) {
+            if info.kind.ok().and_then(Type::kept).is_none() {
+                let stored = info.kind.map_or("an unknown type", |kind| kind.name);
+                let reason = format!(
+                    "is stored as {stored}, which precision file does not have; it has {}: ask for f32, int8 or int4",
+                    BlockKind::names()
+                );
+                return Err(PrepareError::tensor(self.path_of(name), name, reason));
             }
         }
+        if config.blocks.is_empty() { Err(BundleError::NoBlocks.into()) } else { Ok(()) }
     }
 
     fn path_of(&self, name: &str) -> &Path {

@@ -152,6 +152,61 @@ fn quantised_tensors_are_dequantised() {
     }
 }
 
+/// Types that take turns, so that q, k and v of a layer differ and so do their halves in two layers.
+const TYPES: [GgmlDType; 11] = [
+    GgmlDType::Q4K,
+    GgmlDType::Q6K,
+    GgmlDType::Q8_0,
+    GgmlDType::Q5K,
+    GgmlDType::F16,
+    GgmlDType::Q4_0,
+    GgmlDType::Q2K,
+    GgmlDType::Q4_1,
+    GgmlDType::Q5_0,
+    GgmlDType::Q3K,
+    GgmlDType::Q5_1,
+];
+
+#[test]
+fn blocks_are_kept_bit_for_bit_with_rows_where_dequantised_ones_are() {
+    let (_directory, path) = Gguf::of_types(&TYPES).write();
+    let bundles = tempfile::tempdir().unwrap();
+    let of = |precisions: &[Precision]| {
+        let request = common::request(Source::Gguf(path.clone()), precisions, bundles.path());
+        Bundle::open(prepare::prepare(&request).unwrap()).unwrap()
+    };
+    of(&[Precision::File]);
+    let bundle = of(&[Precision::F32]);
+    assert_eq!(bundle.precisions(), [Precision::F32, Precision::File]);
+    let [f32, file] = [Precision::F32, Precision::File].map(|precision| bundle.weights(precision).unwrap());
+    let config = bundle.config();
+    assert!(config.blocks.len() < config.quantised().len(), "one type is of floats");
+    for names in (0..config.layers).flat_map(|index| {
+        let layer = config.layer(index);
+        [layer.qkv, layer.output, layer.gate_up, layer.down]
+    }) {
+        let held = file.quantised(&names.weights).unwrap();
+        assert!(names.weights.len() == 1 || held.blocks.len() > 1, "the types differ");
+        let (ours, theirs) = (held.dequantised(), floats(f32.stacked(&names.weights).unwrap().bytes));
+        let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+        assert!(bits(ours) == bits(theirs), "{names:?}");
+    }
+    let head = file.quantised(&[config.lm_head()]).unwrap().dequantised();
+    assert_eq!(head, floats(f32.tensor(&config.lm_head()).unwrap().bytes));
+}
+
+#[test]
+fn without_blocks_of_its_own_a_model_is_not_measured_in_them() {
+    let refused = |source: Source, parts: &[&str]| common::refused(source, Precision::File, parts);
+    refused(Source::Directory(tiny("gpt2")), &["blocks of a GGUF", "this model has none", "int8"]);
+    let (_directory, path) = Gguf::of_types(&[GgmlDType::F16]).write();
+    refused(Source::Gguf(path), &["this model has none"]);
+    let mut gguf = Gguf::of_types(&[GgmlDType::Q4K]);
+    gguf.tensors.get_mut("blk.1.attn_k.weight").unwrap().0 = GgmlDType::Q8K;
+    let (_directory, path) = gguf.write();
+    refused(Source::Gguf(path), &["model.layers.1.self_attn.k_proj.weight", "Q8_K", "Q4_K", "ask for f32"]);
+}
+
 #[test]
 fn the_manifest_names_the_type_of_most_weights() {
     let mut gguf = Gguf::from_tiny("llama-gqa-tied");
