@@ -18,8 +18,8 @@ pub use encoders::{
 };
 pub use models::{
     Model, Reference, TOLERANCE, architectures, argmax, at, bundle, bundle_at, check_converted,
-    check_follows, check_growth, check_halves, check_hidden_states, check_padding, each, fixtures,
-    logits_in_pieces, max_abs_difference, synthetic, tiny, tiny_models, with, with_options,
+    check_file_blocks, check_follows, check_growth, check_halves, check_hidden_states, check_padding, each,
+    fixtures, logits_in_pieces, max_abs_difference, synthetic, tiny, tiny_models, with, with_options,
 };
 use protocol::Event;
 use safetensors::SafeTensors;

@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use bundle::Pooling;
+use prepare::testing::{GgmlDType, Gguf};
 use safetensors::{Dtype, SafeTensors};
 use tempfile::TempDir;
 use worker::engine::{
@@ -110,7 +111,7 @@ pub fn tiny() -> impl Iterator<Item = Model> {
 
 /// The Hugging Face directory `source` as a bundle at every precision, in the directory `bundles`.
 pub fn bundle(source: &Path, bundles: &Path) -> Bundle {
-    bundle_at(source, bundles, &Precision::ALL)
+    bundle_at(source, bundles, &Precision::MADE)
 }
 
 /// The same at these precisions.
@@ -248,6 +249,45 @@ pub fn check_follows<E: InferenceEngine + Decode>(
                 "{case}, pieces of {piece}: the chosen token's logit is {margin} lower"
             );
         }
+    }
+}
+
+/// The kernels for a GGUF's own blocks follow the weights that they stand for, in f32, of every type and of several in one
+/// product; and these weights, dequantised at load, are the very ones of the f32 file. `tolerance`: of the largest logit.
+pub fn check_file_blocks<E: InferenceEngine + Decode>(tolerance: f32) {
+    use GgmlDType::{F16, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
+    let all = [Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0];
+    let mixed = [vec![Q4K, Q6K, Q8_0, F16, Q5_0], vec![Q4K, Q4K, Q6K]];
+    for types in all.map(|one| vec![one]).into_iter().chain(mixed) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("model.gguf");
+        std::fs::write(&path, Gguf::of_types(&types).bytes()).expect("writes");
+        let precisions = [Precision::F32, Precision::File];
+        let bundle = bundle_of(prepare::Source::Gguf(path), directory.path(), &precisions);
+        let tokens: Vec<u32> = (0..2 * 24).map(|at| at * 37 % 96).collect();
+        let mut reference = Reference {
+            batch: 2,
+            positions: 24,
+            tokens,
+            logits: Vec::new(),
+            hidden: Vec::new(),
+            greedy: Vec::new(),
+        };
+        let logits = |settings: Settings| {
+            let mut engine = E::load(&bundle, &settings).expect("loads");
+            assert_eq!(engine.in_effect().precision, settings.precision.name());
+            logits_in_pieces(&mut engine, &reference.rows(), reference.positions)
+        };
+        let exact = logits(at(Precision::F32));
+        let emulated = logits(Settings { dequantised: true, ..at(Precision::File) });
+        assert_eq!(emulated, exact, "{types:?}");
+        reference.logits = exact;
+        let largest = reference.logits.iter().fold(0f32, |largest, logit| largest.max(logit.abs()));
+        let mut engine = E::load(&bundle, &at(Precision::File)).expect("loads");
+        assert_eq!(engine.in_effect().precision, "file");
+        let storage = engine.in_effect().weight_storage;
+        assert!(storage.contains("the file's own blocks"), "{storage}");
+        check_follows(&mut engine, &reference, tolerance * largest, &format!("{types:?}, largest {largest}"));
     }
 }
 

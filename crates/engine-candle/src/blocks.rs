@@ -7,13 +7,15 @@
 //! | int8 | Q8_0 | scale, 32 integers; the row's scale is repeated in each of its blocks |
 //! | int4 | Q4_0 | scale, 16 bytes; byte i holds code i in its low half and code i + 16 in its high half |
 //!
+//! At precision `file` the blocks are the file's own, of one type or, stacked, of several.
+//!
 //! The blocks are copied and not quantised again, so that they hold the bundle's integers and scales. In
 //! products, candle rounds the activations to 8 bits, in blocks of 32 with a scale each.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use bundle::{Precision, Quantised};
+use bundle::{BlockKind, Precision, Quantised};
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{DType, Device, Module, Result, Tensor, bail};
 use half::f16;
@@ -58,6 +60,24 @@ fn encode(weight: &Quantised<'_>) -> Result<QTensor> {
     QTensor::new(storage, (weight.rows, weight.columns))
 }
 
+/// Rows in a file's own blocks.
+fn own(kind: BlockKind, (rows, columns): (usize, usize), bytes: &[u8]) -> Result<QTensor> {
+    let dtype = match kind {
+        BlockKind::F32 => GgmlDType::F32,
+        BlockKind::Q4_0 => GgmlDType::Q4_0,
+        BlockKind::Q4_1 => GgmlDType::Q4_1,
+        BlockKind::Q5_0 => GgmlDType::Q5_0,
+        BlockKind::Q5_1 => GgmlDType::Q5_1,
+        BlockKind::Q8_0 => GgmlDType::Q8_0,
+        BlockKind::Q2K => GgmlDType::Q2K,
+        BlockKind::Q3K => GgmlDType::Q3K,
+        BlockKind::Q4K => GgmlDType::Q4K,
+        BlockKind::Q5K => GgmlDType::Q5K,
+        BlockKind::Q6K => GgmlDType::Q6K,
+    };
+    QTensor::new(QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, dtype)?, (rows, columns))
+}
+
 /// Changes the order of codes: two neighbours per byte become codes half a block apart.
 fn interleave(pairs: &[u8], halves: &mut [u8]) {
     let code = |index: usize| pairs[index / 2] >> (4 * (index % 2)) & 15;
@@ -78,7 +98,9 @@ fn exact(scale: f32) -> Result<f16> {
 /// A quantised weight as candle holds it. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Blocks {
-    tensor: Arc<QTensor>,
+    /// One above the other. There is one unless a file has rows of several types.
+    tensors: Vec<Arc<QTensor>>,
+    precision: Precision,
     /// Whether candle has made a second, repacked copy for its faster kernels.
     repacked: bool,
     kernels: Kernels,
@@ -88,21 +110,42 @@ impl Blocks {
     /// Encodes the weight and multiplies once, so that candle repacks it now, if it repacks this shape on
     /// this machine. Otherwise the time for it would be part of the first token and not of the load.
     pub(crate) fn new(weight: &Quantised<'_>, kernels: Kernels) -> Result<Blocks> {
-        let tensor = encode(weight)?;
-        let row = Tensor::zeros((1, weight.columns), DType::F32, &Device::Cpu)?;
-        let repacked = is_repacked(&tensor, &row)?;
-        let blocks = Blocks { tensor: Arc::new(tensor), repacked, kernels };
-        blocks.product(&row)?;
+        let tensors = match weight.precision {
+            Precision::File => weight
+                .parts()
+                .map(|(kind, rows, bytes)| own(kind, (rows, weight.columns), bytes))
+                .collect::<Result<Vec<_>>>()?,
+            _ => vec![encode(weight)?],
+        };
+        let mut blocks = Blocks {
+            tensors: tensors.into_iter().map(Arc::new).collect(),
+            precision: weight.precision,
+            repacked: false,
+            kernels,
+        };
+        // Some types are repacked for more than one row alone.
+        for rows in [1, 2] {
+            let x = Tensor::zeros((rows, weight.columns), DType::F32, &Device::Cpu)?;
+            let repacked = blocks.tensors.iter().map(|tensor| is_repacked(tensor, &x));
+            blocks.repacked |= repacked.collect::<Result<Vec<_>>>()?.into_iter().all(|repacked| repacked);
+            blocks.product(&x)?;
+        }
         Ok(blocks)
     }
 
     /// Outputs and inputs.
     pub(crate) fn dims(&self) -> Result<(usize, usize)> {
-        self.tensor.shape().dims2()
+        let rows = self.tensors.iter().map(|tensor| tensor.shape().dims()[0]).sum();
+        Ok((rows, self.tensors[0].shape().dims()[1]))
     }
 
-    pub(crate) fn dtype(&self) -> GgmlDType {
-        self.tensor.dtype()
+    pub(crate) fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// The types of blocks.
+    pub(crate) fn dtypes(&self) -> Vec<GgmlDType> {
+        self.tensors.iter().map(|tensor| tensor.dtype()).collect()
     }
 
     pub(crate) fn is_repacked(&self) -> bool {
@@ -112,35 +155,55 @@ impl Blocks {
     /// Whose code dequantises them, human-readable.
     pub(crate) fn dequantises(&self) -> &'static str {
         match self.kernels {
-            Kernels::Candle => "candle",
-            Kernels::Own => "the engine's own loops",
+            Kernels::Own if self.precision != Precision::File => "the engine's own loops",
+            _ => "candle",
         }
     }
 
     /// `[rows, in]` → `[rows, out]` by candle's quantised kernel.
     pub(crate) fn product(&self, x: &Tensor) -> Result<Tensor> {
-        QMatMul::QTensor(self.tensor.clone()).forward(x)
+        let product = |tensor: &Arc<QTensor>| QMatMul::QTensor(tensor.clone()).forward(x);
+        match &self.tensors[..] {
+            [tensor] => product(tensor),
+            tensors => Tensor::cat(&tensors.iter().map(product).collect::<Result<Vec<_>>>()?, 1),
+        }
     }
 
     /// The rows from `first`, as many as fit into `out`, in f32.
     pub(crate) fn dequantise(&self, first: usize, out: &mut [f32]) -> Result<()> {
         let (_, columns) = self.dims()?;
-        let bytes = self.tensor.data()?;
-        if self.kernels == Kernels::Candle {
-            // candle dequantises whole tensors: these rows become one, which copies their blocks.
-            let dtype = self.dtype();
-            let row_bytes = columns / dtype.block_size() * dtype.type_size();
-            let blocks = &bytes[first * row_bytes..][..out.len() / columns * row_bytes];
-            let storage = QStorage::from_data(Cow::Borrowed(blocks), &Device::Cpu, dtype)?;
-            let wide = QTensor::new(storage, (out.len() / columns, columns))?.dequantize(&Device::Cpu)?;
-            return with_f32(&wide, |wide| out.copy_from_slice(wide));
+        if self.kernels == Kernels::Candle || self.precision == Precision::File {
+            return self.dequantise_by_candle(first, columns, out);
         }
-        let (row_bytes, dequantise) = match self.dtype() {
+        let bytes = self.tensors[0].data()?;
+        let (row_bytes, dequantise) = match self.tensors[0].dtype() {
             GgmlDType::Q8_0 => (columns / BLOCK * Q8_0_BYTES, dequantise_q8_0 as fn(&[u8], &mut [f32])),
             _ => (columns / BLOCK * Q4_0_BYTES, dequantise_q4_0 as fn(&[u8], &mut [f32])),
         };
         for (row, out) in out.chunks_exact_mut(columns).enumerate() {
             dequantise(&bytes[(first + row) * row_bytes..][..row_bytes], out);
+        }
+        Ok(())
+    }
+}
+
+impl Blocks {
+    /// candle dequantises whole tensors: the rows of each become one, which copies their blocks.
+    /// candle dequantises whole tensors: the rows become one, which copies their blocks.
+    fn dequantise_by_candle(&self, first: usize, columns: usize, out: &mut [f32]) -> Result<()> {
+        let (mut above, end) = (0, first + out.len() / columns);
+        for tensor in &self.tensors {
+            let (rows, dtype) = (tensor.shape().dims()[0], tensor.dtype());
+            let wanted = first.max(above)..end.min(above + rows);
+            if wanted.start < wanted.end {
+                let width = columns / dtype.block_size() * dtype.type_size();
+                let blocks = &tensor.data()?[(wanted.start - above) * width..(wanted.end - above) * width];
+                let storage = QStorage::from_data(Cow::Borrowed(blocks), &Device::Cpu, dtype)?;
+                let wide = QTensor::new(storage, (wanted.len(), columns))?.dequantize(&Device::Cpu)?;
+                let out = &mut out[(wanted.start - first) * columns..(wanted.end - first) * columns];
+                with_f32(&wide, |wide| out.copy_from_slice(wide))?;
+            }
+            above += rows;
         }
         Ok(())
     }
@@ -224,6 +287,7 @@ mod tests {
             columns,
             codes: view(&[rows, codes.len() / rows], element, codes),
             scales: view(&[scales.len() / 4], Element::F32, scales),
+            blocks: Vec::new(),
         }
     }
 

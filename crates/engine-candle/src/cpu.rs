@@ -55,11 +55,20 @@ pub(crate) fn in_effect(
         _ if held.converted => "f32",
         Precision::Bf16 => "f32, rounded to bf16 as inputs of row-by-row products",
         Precision::F16 => "f32, rounded to f16 as inputs of row-by-row products",
-        Precision::Int8 | Precision::Int4 => "f32, rounded to int8 as inputs of quantised products",
+        Precision::Int8 | Precision::Int4 | Precision::File => {
+            "f32, rounded to int8 as inputs of quantised products"
+        }
         _ => "f32",
     };
     let weight_storage = match (emulated, held.repacked) {
         (true, _) => "emulated: dequantised to f32 at load".to_owned(),
+        (false, repacked) if held.precision == Precision::File => {
+            let twice = match repacked {
+                0 => String::new(),
+                n => format!("; {n} of {} weights twice, repacked by candle", held.weights),
+            };
+            format!("the file's own blocks, {}, byte for byte in memory{twice}", config.block_words())
+        }
         (false, 0) if held.converted => {
             "one copy in memory, read from the file; converted to f32 for every product".to_owned()
         }

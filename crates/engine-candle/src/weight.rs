@@ -49,8 +49,7 @@ impl Weight {
                 DType::F16 => Precision::F16,
                 _ => Precision::F32,
             },
-            Weight::Blocks(weight) if weight.dtype() == GgmlDType::Q8_0 => Precision::Int8,
-            Weight::Blocks(_) => Precision::Int4,
+            Weight::Blocks(weight) => weight.precision(),
         }
     }
 
@@ -84,7 +83,7 @@ impl Weight {
             },
             Weight::Converted(_) => of_f32,
             Weight::Blocks(weight) if weight.is_repacked() => [usize::MAX; 2],
-            Weight::Blocks(weight) if weight.dtype() == GgmlDType::Q8_0 => [14, 21],
+            Weight::Blocks(weight) if weight.dtypes() == [GgmlDType::Q8_0] => [14, 21],
             Weight::Blocks(_) => [10, 21],
         }
     }
@@ -152,23 +151,25 @@ impl Weight {
                     format!("candle Tensor::matmul (gemm){widened} from {rows} rows"),
                 ]
             }
-            Weight::Blocks(weight) if weight.is_repacked() => {
-                let dtype = weight.dtype();
-                vec![format!(
-                    "candle QMatMul on repacked {dtype:?}, activations in int8, a scale to 256 of them"
-                )]
-            }
             Weight::Blocks(weight) => {
-                let dtype = weight.dtype();
-                vec![
+                let of_type = |dtype: GgmlDType| {
+                    let group = if weight.is_repacked() { 256 } else { dtype.block_size() };
+                    let (repacked, up_to) = match weight.is_repacked() {
+                        true => ("repacked ", String::new()),
+                        false => ("", format!(" below {rows} rows")),
+                    };
                     format!(
-                        "candle QMatMul on {dtype:?} below {rows} rows, activations in int8, a scale to 32 of them"
-                    ),
+                        "candle QMatMul on {repacked}{dtype:?}{up_to}, activations in int8, a scale to {group} of them"
+                    )
+                };
+                let products = weight.dtypes().into_iter().map(of_type);
+                let widened = (!weight.is_repacked()).then(|| {
+                    let by = weight.dequantises();
                     format!(
-                        "candle Tensor::matmul (gemm) on weights dequantised to f32 by {} from {rows} rows",
-                        weight.dequantises()
-                    ),
-                ]
+                        "candle Tensor::matmul (gemm) on weights dequantised to f32 by {by} from {rows} rows"
+                    )
+                });
+                products.chain(widened).collect()
             }
         }
     }

@@ -1,7 +1,7 @@
 use conformance::{
     Model, OF_ANY_LENGTHS, TOLERANCE, architectures, at, check_architectures, check_caches, check_converted,
-    check_diffusion, check_encoders, check_encoders_in_16_bits, check_growth, check_halves,
-    check_hidden_states_are_asked_for, check_lengths, check_padding, check_quantised_kernels,
+    check_diffusion, check_encoders, check_encoders_in_16_bits, check_file_blocks, check_growth,
+    check_halves, check_hidden_states_are_asked_for, check_lengths, check_padding, check_quantised_kernels,
     check_tiny_models, each, logits_in_pieces, max_abs_difference, refuses_graphs, refuses_lengths,
     senseless, tiny, unsupported, with, with_options,
 };
@@ -105,6 +105,11 @@ fn dequantised_weights_follow_f32_and_are_said_to_be_emulated() {
 #[test]
 fn quantised_kernels_follow_the_dequantised_weights_row_by_row_and_by_matmul() {
     check_quantised_kernels::<Candle>(0.1);
+}
+
+#[test]
+fn blocks_of_a_file_are_multiplied_as_they_are() {
+    check_file_blocks::<Candle>(0.03);
 }
 
 #[test]
