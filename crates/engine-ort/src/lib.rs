@@ -233,6 +233,15 @@ impl Decode for Ort {
 fn in_effect(model: &Model, settings: &Settings) -> InEffect {
     let (products, optimization) = (model.products, model.running.options.optimization);
     let mut product = products.operator().to_owned();
+    if products.precision == Precision::File && products.by_codes() {
+        product.push_str(&format!(" on the file's {}", model.config.block_words()));
+        if model.config.blocks.values().any(|kind| kind.has_minima()) {
+            product
+                .push_str(", minima times sums of inputs in f32, weights within 1.2e-7 of a group's largest");
+        } else {
+            product.push_str(", every weight exact");
+        }
+    }
     let float = if products.float() == DataType::Float16 { "f16" } else { "f32" };
     let mut activations = float.to_owned();
     if products.by_codes() {
@@ -297,7 +306,10 @@ fn check_supported(config: &ModelConfig, settings: &Settings) -> Result<()> {
 
 fn check_precision(settings: &Settings) -> Result<()> {
     let reason = match (settings.device(), settings.precision) {
-        (Device::Cpu, Precision::F32 | Precision::Int8 | Precision::Int4 | Precision::Nf4) => return Ok(()),
+        (
+            Device::Cpu,
+            Precision::F32 | Precision::Int8 | Precision::Int4 | Precision::Nf4 | Precision::File,
+        ) => return Ok(()),
         (Device::Cpu, _) if settings.converts_weights()? => return Ok(()),
         (Device::Cpu, Precision::F16) => {
             "ONNX Runtime's CPU execution provider has no f16 matrix product for x86: it would cast every weight \

@@ -58,12 +58,16 @@ impl Model {
         let config = bundle.config().clone();
         let builder = builder_on(settings.device(), library, &config, attention, &options)?;
         let activations = match products.by_codes() {
+            // A file's own blocks go through the same operator.
+            true if products.precision == Precision::File => {
+                runtime::activations(library, Products { precision: Precision::Int8, ..products })?
+            }
             true => runtime::activations(library, products)?,
             false => Activations::F32,
         };
         let weights = bundle.weights(settings.precision)?;
         let (folder, file) = location(weights.path())?;
-        let storage = match products.dequantised {
+        let storage = match products.dequantised || products.precision == Precision::File {
             true => Storage::Memory(Vec::new()),
             false => Storage::File(file),
         };

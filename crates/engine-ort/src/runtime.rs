@@ -522,6 +522,7 @@ fn multiply(library: &Library, products: Products, inputs: [f32; 2]) -> ort::Res
         columns: COLUMNS,
         codes: view(vec![ROWS, codes.len() / ROWS], Element::U8, &codes),
         scales: view(vec![ROWS, blocks], Element::F32, &scales),
+        blocks: Vec::new(),
     };
     let mut graph = GraphBuilder::new("product", Storage::Memory(Vec::new()));
     graph.input("in", DataType::Float, &[Dim::Fixed(1), Dim::Fixed(COLUMNS)]);

@@ -2,8 +2,9 @@
 
 use conformance::{
     Model, OF_ANY_LENGTHS, at, check_architectures, check_converted, check_diffusion,
-    check_encoders_in_16_bits, check_encoders_in_f32, check_growth, check_lengths, check_padding,
-    check_profile, check_tiny_models, graphs, refuses_lengths, senseless, unsupported, with, with_options,
+    check_encoders_in_16_bits, check_encoders_in_f32, check_file_blocks, check_growth, check_lengths,
+    check_padding, check_profile, check_tiny_models, graphs, refuses_lengths, senseless, unsupported, with,
+    with_options,
 };
 use engine_ort::Ort;
 use worker::engine::{Bundle, Decode, InferenceEngine, Precision, Settings, Want};
@@ -51,6 +52,11 @@ fn encoders_of_padded_texts_give_the_vectors_of_the_reference() {
 #[test]
 fn padding_is_computed_and_said_to_be() {
     check_padding::<Ort>(9);
+}
+
+#[test]
+fn blocks_of_a_file_are_multiplied_as_they_are() {
+    check_file_blocks::<Ort>(0.03);
 }
 
 #[test]

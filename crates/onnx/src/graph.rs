@@ -6,6 +6,7 @@ use bundle::quantised::{INT4_GROUP, INT4_OFFSET, NF4, NF4_BLOCK};
 use bundle::{Element, ModelConfig, Position, Precision, Quantised, TensorView};
 use prost::Message;
 
+use crate::blocks;
 use crate::proto::{
     AttributeProto, AttributeType, DataLocation, DataType, Dimension, DimensionProto, GraphProto, ModelProto,
     NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto,
@@ -230,6 +231,11 @@ impl GraphBuilder {
         });
     }
 
+    /// Whether there is an initialiser of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.initializers.contains(name)
+    }
+
     fn initializer(&mut self, tensor: TensorProto) {
         if self.initializers.insert(tensor.name.clone()) {
             self.graph.initializer.push(tensor);
@@ -339,6 +345,9 @@ impl Attention {
 
 /// Token ids `[batch, positions]`.
 pub const TOKENS: &str = "tokens";
+
+/// The rows that the head multiplies, `[rows, hidden]`.
+pub(crate) const HEAD_ROWS: &str = "head.rows";
 
 /// Position of each token `[batch, positions]`, if the graph has this input: see
 /// `Attention::takes_positions`.
@@ -475,6 +484,7 @@ impl Products {
             Precision::Int8 => "MatMulNBits (8 bits)",
             Precision::Int4 => "MatMulNBits (4 bits)",
             Precision::Nf4 => "MatMulBnb4 (nf4)",
+            Precision::File => "MatMulNBits (4 or 8 bits)",
             Precision::F16 => "FusedMatMul (cuBLAS f16)",
             _ => "FusedMatMul (MLAS f32, prepacked)",
         }
@@ -486,19 +496,25 @@ impl Products {
             _ if self.converted => "mapped; converted to f32 for every product",
             // Its kernel dequantises the mapped codes again in every step.
             Precision::Nf4 => "mapped",
+            Precision::File => {
+                "the file's own blocks, their codes and scales exact in a copy that is prepacked"
+            }
             Precision::F16 => "one copy on the device",
             _ => "prepacked copy; embedding mapped",
         }
     }
 }
 
-/// `out` = `input` · Wᵀ, with W of int8, int4 or nf4 under its name.
+/// `out` = `input` · Wᵀ, with W of int8, int4, nf4 or a file's own blocks under its name.
 pub fn quantised_product(
     graph: &mut GraphBuilder,
     products: Products,
     accuracy_level: i64,
     (input, (name, weight), out): (&str, (&str, &Quantised<'_>), &str),
 ) {
+    if weight.precision == Precision::File {
+        return blocks::product(graph, accuracy_level, (input, (name, weight), out));
+    }
     let (rows, columns) = (weight.rows, weight.columns);
     let scales = format!("{name}.scale");
     let sizes = [Attribute::Int("K", columns as i64), Attribute::Int("N", rows as i64)];
@@ -564,6 +580,9 @@ fn unsigned_codes(
 /// Rows of a quantised table, dequantised: the values of each byte are looked up in a table of 256, and
 /// multiplied by their scale. That is exact, and costs a few microseconds.
 pub(crate) fn quantised_rows(graph: &mut GraphBuilder, name: &str, table: &Quantised<'_>, out: &str) {
+    if table.precision == Precision::File {
+        return blocks::rows(graph, name, table, out);
+    }
     let block = match table.precision {
         Precision::Int8 => table.columns,
         Precision::Int4 => INT4_GROUP,

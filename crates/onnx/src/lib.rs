@@ -10,6 +10,7 @@
 pub mod fused;
 pub mod graph;
 
+mod blocks;
 mod proto;
 pub mod read;
 

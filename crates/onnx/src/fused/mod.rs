@@ -8,8 +8,8 @@ pub mod encoder;
 use bundle::{Activation, BundleError, LinearNames, ModelConfig, NormNames, TensorView, Weights};
 
 use crate::graph::{
-    Attention, Attribute, Dim, GraphBuilder, LOGITS, MICROSOFT, ONNX, POSITIONS, Products, ROWS, Storage,
-    TOKENS, WITH_INT8, Written, hidden_output, hidden_state, quantised_product, quantised_rows,
+    Attention, Attribute, Dim, GraphBuilder, HEAD_ROWS, LOGITS, MICROSOFT, ONNX, POSITIONS, Products, ROWS,
+    Storage, TOKENS, WITH_INT8, Written, hidden_output, hidden_state, quantised_product, quantised_rows,
 };
 use crate::proto::DataType;
 
@@ -149,15 +149,15 @@ impl Writer<'_> {
         // The rows of all sequences as one matrix: each sequence may end at another row.
         self.graph.integers("head.shape", &[-1, self.config.hidden_size as i64]);
         self.graph.node((ONNX, "Reshape"), &[&last, "head.shape"], &["head.all"], &[]);
-        self.graph.node((ONNX, "Gather"), &["head.all", ROWS], &["head.rows"], &[Attribute::Int("axis", 0)]);
+        self.graph.node((ONNX, "Gather"), &["head.all", ROWS], &[HEAD_ROWS], &[Attribute::Int("axis", 0)]);
         let weight = [self.config.lm_head()];
         let form = &self.config.form;
         let (multiplier, cap) = (form.logits_multiplier, form.logits_cap);
         let finished = multiplier.is_none() && cap.is_none();
         if self.products.float() == DataType::Float && finished {
-            return self.product("head.rows", &weight, LOGITS);
+            return self.product(HEAD_ROWS, &weight, LOGITS);
         }
-        self.product("head.rows", &weight, "head.logits")?;
+        self.product(HEAD_ROWS, &weight, "head.logits")?;
         if finished {
             self.graph.cast("head.logits", DataType::Float, LOGITS);
             return Ok(());
