@@ -189,7 +189,6 @@ impl Blocks {
 
 impl Blocks {
     /// candle dequantises whole tensors: the rows of each become one, which copies their blocks.
-    /// candle dequantises whole tensors: the rows become one, which copies their blocks.
     fn dequantise_by_candle(&self, first: usize, columns: usize, out: &mut [f32]) -> Result<()> {
         let (mut above, end) = (0, first + out.len() / columns);
         for tensor in &self.tensors {

@@ -122,6 +122,13 @@ fn converted(device: Device, fused: bool, named: Option<&str>) -> Result<Layout>
 }
 
 fn quantised(precision: Precision, device: Device, fused: bool, named: Option<&str>) -> Result<Layout> {
+    if precision == Precision::File {
+        return Err(EngineError::Unsupported(
+            "libtorch's kernels for codes have one scale a row or keep scales in bf16, which cannot hold those of a GGUF's \
+             blocks: ask for int8 or int4"
+                .into(),
+        ));
+    }
     if let Some(name) = named {
         return Err(EngineError::Input(format!("linear={name}: at {precision} there is one layout")));
     }

@@ -61,15 +61,17 @@ impl Reader {
         names: &[String],
         convert: impl FnOnce(&Tensor) -> Result<T, TchError>,
     ) -> Result<T> {
-        let view = self.weights.stacked(names)?;
-        let converted = if self.dequantises(names) {
+        if self.dequantises(names) {
             let quantised = self.weights.quantised(names)?;
             let numbers = quantised.dequantised();
             let shape = [quantised.rows as i64, quantised.columns as i64];
-            convert(&Tensor::f_from_slice(&numbers).and_then(|flat| flat.f_view(shape)).map_err(framework)?)
-        } else {
-            convert(&self.over(&view)?)
-        };
+            self.weights.release(&quantised.codes);
+            let whole =
+                Tensor::f_from_slice(&numbers).and_then(|flat| flat.f_view(shape)).map_err(framework)?;
+            return convert(&whole).map_err(framework);
+        }
+        let view = self.weights.stacked(names)?;
+        let converted = convert(&self.over(&view)?);
         self.weights.release(&view);
         converted.map_err(framework)
     }
@@ -120,7 +122,7 @@ pub(crate) fn kind(precision: Precision) -> Kind {
     match precision {
         Precision::Bf16 => Kind::BFloat16,
         Precision::F16 => Kind::Half,
-        Precision::F32 | Precision::Int8 | Precision::Int4 | Precision::Nf4 => Kind::Float,
+        _ => Kind::Float,
     }
 }
 

@@ -222,6 +222,9 @@ fn in_effect(weights: Weights, precision: Precision) -> InEffect {
     let activations = if weights == Weights::Bundle { precision } else { Precision::F32 };
     let (weight_storage, kernels) = match weights {
         Weights::Bundle => ("copied from the mapped file", "models::llama: Tensor::matmul, attention in f32"),
+        Weights::Derived if precision == Precision::File => {
+            ("the file's own blocks, in a GGUF derived from the bundle", "models::quantized_llama: QMatMul")
+        }
         Weights::Derived => ("GGUF derived from the bundle", "models::quantized_llama: QMatMul"),
         Weights::Source => ("GGUF of the source, not the bundle's", "models::quantized_llama: QMatMul"),
     };

@@ -1,20 +1,18 @@
 //! One row of a weight, in GGUF's element types.
 
 use bundle::quantised::INT4_GROUP;
-use bundle::{Element, Precision, Quantised, TensorView};
+use bundle::{BlockKind, Element, Precision, Quantised, TensorView};
 use half::f16;
 
 /// Weights that share a scale in Q8_0 and Q4_0.
 const BLOCK: usize = 32;
 
-/// GGUF's number of an element type (`ggml_type` in ggml.h).
+/// An element type (`ggml_type` in ggml.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    F32 = 0,
-    F16 = 1,
-    Q4_0 = 2,
-    Q8_0 = 8,
-    Bf16 = 30,
+    F16,
+    Bf16,
+    Blocks(BlockKind),
 }
 
 impl Kind {
@@ -23,17 +21,33 @@ impl Kind {
         match element {
             Element::Bf16 => Kind::Bf16,
             Element::F16 => Kind::F16,
-            Element::F32 | Element::I8 | Element::U8 => Kind::F32,
+            Element::F32 | Element::I8 | Element::U8 => Kind::Blocks(BlockKind::F32),
         }
     }
 
-    /// Bytes of `count` elements, a multiple of [`BLOCK`] where they come in blocks.
+    /// The type of a quantised weight; of a file's own blocks that of the file.
+    pub(crate) fn of(weight: &Quantised<'_>) -> Kind {
+        Kind::Blocks(match (weight.precision, &weight.blocks[..]) {
+            (Precision::File, [(kind, _), ..]) => *kind,
+            (Precision::Int4, _) => BlockKind::Q4_0,
+            _ => BlockKind::Q8_0,
+        })
+    }
+
+    /// GGUF's number of it.
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Kind::F16 => 1,
+            Kind::Bf16 => 30,
+            Kind::Blocks(kind) => kind.number(),
+        }
+    }
+
+    /// Bytes of `count` elements, a multiple of a block's where they come in blocks.
     pub(crate) fn bytes(self, count: usize) -> usize {
         match self {
-            Kind::F32 => 4 * count,
             Kind::F16 | Kind::Bf16 => 2 * count,
-            Kind::Q8_0 => count / BLOCK * (2 + BLOCK),
-            Kind::Q4_0 => count / BLOCK * (2 + BLOCK / 2),
+            Kind::Blocks(kind) => kind.row_bytes(count),
         }
     }
 }
@@ -55,8 +69,12 @@ pub(crate) fn widened(view: &TensorView<'_>) -> Vec<u8> {
     }
 }
 
-/// A row of int8 or int4 as blocks of Q8_0 or Q4_0. `None` if a scale is not one that f16 holds exactly.
+/// A row of int8 or int4 as blocks of Q8_0 or Q4_0, and one of a file's own blocks as it is. `None` if a scale is not one that f16 holds exactly.
 pub(crate) fn blocks(weight: &Quantised<'_>, row: usize) -> Option<Vec<u8>> {
+    if let (Precision::File, [(kind, _)]) = (weight.precision, &weight.blocks[..]) {
+        let width = kind.row_bytes(weight.columns);
+        return Some(weight.codes.bytes[row * width..][..width].to_vec());
+    }
     let integers = weight.integers(row);
     let groups = weight.columns / INT4_GROUP;
     let mut out = Vec::with_capacity(integers.len() + 2 * groups);

@@ -62,7 +62,7 @@ pub(crate) fn write(contents: Contents<'_>, output: impl Write) -> Result<()> {
         header.extend((tensor.shape.len() as u32).to_le_bytes());
         // Innermost first.
         header.extend(tensor.shape.iter().rev().flat_map(|&size| (size as u64).to_le_bytes()));
-        header.extend((tensor.kind as u32).to_le_bytes());
+        header.extend(tensor.kind.number().to_le_bytes());
         header.extend(offset.to_le_bytes());
         offset += tensor.bytes().next_multiple_of(ALIGNMENT) as u64;
     }

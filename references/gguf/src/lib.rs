@@ -1,7 +1,7 @@
 //! A bundle's weights as a GGUF file, bit for bit: llama.cpp and candle's quantised models read nothing else.
 //!
 //! Nothing is rounded on the way. f32, bf16 and f16 are copied; an int8 row becomes Q8_0 blocks that repeat the
-//! row's scale, and int4 groups become Q4_0 blocks, whose f16 scales hold the bundle's exactly. The rows of q and k
+//! row's scale, and int4 groups become Q4_0 blocks, whose f16 scales hold the bundle's exactly; blocks of a file are copied. The rows of q and k
 //! are put in GGUF's order for interleaved rotation. What a file was derived from is in the record beside it
 //! ([`Record`]), so that "same weights" can be verified (fairness rule R1).
 

@@ -1,6 +1,8 @@
 //! Metadata and tensors of a model of the llama architecture, in the names that llama.cpp knows.
 
-use bundle::{Activation, Architecture, BundleError, Feature, ModelConfig, NormNames, Position, Weights};
+use bundle::{
+    Activation, Architecture, BlockKind, BundleError, Feature, ModelConfig, NormNames, Position, Weights,
+};
 
 use crate::blocks::{Kind, blocks, widened};
 use crate::error::Error;
@@ -99,7 +101,7 @@ fn tensor<'a>(
 ) -> Result<Tensor<'a>, BundleError> {
     if weights.is_quantised(&ours) {
         let weight = weights.quantised(&[ours])?;
-        let kind = if weight.precision == bundle::Precision::Int4 { Kind::Q4_0 } else { Kind::Q8_0 };
+        let kind = Kind::of(&weight);
         let shape = vec![weight.rows, weight.columns];
         let rows = order(weight.rows, head_dim).map(move |row| blocks(&weight, row));
         return Ok(Tensor { name, shape, kind, rows: Box::new(rows) });
@@ -108,7 +110,7 @@ fn tensor<'a>(
     let shape = view.shape.clone();
     let &[rows, columns] = shape.as_slice() else {
         let rows = Box::new(std::iter::once(Some(widened(&view))));
-        return Ok(Tensor { name, shape, kind: Kind::F32, rows });
+        return Ok(Tensor { name, shape, kind: Kind::Blocks(BlockKind::F32), rows });
     };
     let width = columns * view.element.bytes();
     let row = move |row: usize| Some(view.bytes[row * width..][..width].to_vec());

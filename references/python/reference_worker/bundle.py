@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 FORMAT = 1
-PRECISIONS = ("f32", "bf16", "f16", "int8", "int4", "nf4")
+PRECISIONS = ("f32", "bf16", "f16", "int8", "int4", "nf4", "file")
 # The model of a bundle that is an ONNX file, in place of weights.
 GRAPH_FILE = "graph.onnx"
 

@@ -164,7 +164,7 @@ fn check_supported(settings: &Settings) -> Result<(), EngineError> {
         (Device::Cpu, Precision::Bf16 | Precision::F16) => {
             "rten widens 16-bit weights to f32 when it loads them, and computes in that"
         }
-        (Device::Cpu, Precision::Int8 | Precision::Nf4) => {
+        (Device::Cpu, Precision::Int8 | Precision::Nf4 | Precision::File) => {
             "rten has no product with weights in this form: its MatMulNBits takes 4-bit integers alone"
         }
         (Device::Cpu, Precision::Int4) => {

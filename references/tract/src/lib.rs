@@ -158,7 +158,7 @@ fn check_supported(settings: &Settings) -> Result<(), EngineError> {
         (Device::Cpu, Precision::F16) => {
             "this reference drives tract in f32 alone: most of its f16 kernels are for Arm and GPUs"
         }
-        (Device::Cpu, Precision::Int8 | Precision::Int4 | Precision::Nf4) => {
+        (Device::Cpu, Precision::Int8 | Precision::Int4 | Precision::Nf4 | Precision::File) => {
             "this reference drives tract in f32 alone: of quantised weights tract takes GGUF's blocks, not the bundle's"
         }
     };

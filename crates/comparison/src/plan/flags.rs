@@ -22,12 +22,16 @@ const OTHER_DEVICES: [&str; 14] = [
     "directml",
 ];
 
-const OTHER_PRECISIONS: [(&[&str], &str); 4] = [
+const OTHER_PRECISIONS: [(&[&str], &str); 5] = [
     (
         &["mixed", "amp", "autocast"],
         "mixed precision is no single precision that all frameworks share: name one, such as bf16; the row says what activations are computed in",
     ),
     (&["fp8", "float8", "int2", "q2"], "no column computes in it"),
+    (
+        &["gguf", "q4_0", "q4_1", "q4_k", "q4_k_m", "q4_k_s", "q5_k", "q5_k_m", "q6_k", "q8_0"],
+        "blocks that a GGUF has are measured as they are by `--precision file`; no other model is rounded to them",
+    ),
     (&["fp32", "float32", "float"], "it is written f32"),
     (&["fp16", "float16", "half", "bfloat16"], "16 bits are written f16 or bf16"),
 ];

@@ -1,7 +1,7 @@
 //! In what each contender multiplies: after the last round a process of each computes a model that was made to show it
 //! ([`bundle::arithmetic`]). Nothing of it is timed.
 
-use bundle::{Bundle, arithmetic};
+use bundle::{Bundle, Precision, arithmetic};
 use comparison::facts::arithmetic::{Arithmetic, ROWS, observed};
 use comparison::facts::evidence::{Fact, Stage};
 use comparison::facts::run::RunFailure;
@@ -22,10 +22,14 @@ const BLOCK: usize = 256;
 const MOCK: &str = "mock";
 
 /// The model that shows it, in the precisions of a plan. `None` for a plan of nothing but mocks, for work other than
-/// continuing prompts, whose products engines may compute in another way, and if it cannot be made: a comparison does without.
+/// continuing prompts, whose products engines may compute in another way, for a file's own blocks, which it has not, and if it
+/// cannot be made: a comparison does without.
 pub(crate) fn model(plan: &Plan, compared: &Bundle, places: &Places) -> Option<Bundle> {
     plan.work.generate()?;
     plan.contenders.iter().find(|contender| contender.engine.framework != MOCK)?;
+    if plan.contenders.iter().any(|contender| contender.precision == Precision::File) {
+        return None;
+    }
     let [(usual, _), (other, _)] = arithmetic::WIDTHS;
     let name = if compared.config().hidden_size.is_multiple_of(BLOCK) { usual } else { other };
     let wanted = Wanted {

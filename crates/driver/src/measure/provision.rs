@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::bail;
-use bundle::{Bundle, ModelConfig, Precision};
+use bundle::{Bundle, BundleError, ModelConfig, Precision};
 use comparison::plan::{CacheAsked, Failure, Result, workers as fit};
 use configs::{Engine, Model, Versions};
 use serde::Deserialize;
@@ -87,6 +87,11 @@ pub struct Wanted<'a> {
 pub fn model(places: &Places, wanted: &Wanted<'_>, quiet: bool) -> Result<Bundle> {
     let (source, name) = source(places, wanted.model, quiet)?;
     let config = config(places, &source, quiet)?;
+    // Before anything is fetched: what a file holds, `prepare` says.
+    let is_named = matches!(source, Source::Named(_));
+    if is_named && wanted.precisions.contains(&Precision::File) && config.blocks.is_empty() {
+        return Err(Failure::usage(format!("{}: {}", wanted.model, BundleError::NoBlocks)));
+    }
     let objection = |precisions: &[Precision]| {
         let available = readings::available(wanted.device)?;
         fit::refusal(&config, (precisions, wanted.cache), wanted.sequences, available)

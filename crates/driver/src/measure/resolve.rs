@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::sync::{Mutex, OnceLock};
 
-use bundle::Bundle;
+use bundle::{Bundle, Precision};
 use comparison::facts::run::RunFailure;
 use comparison::plan::ab::engines_of;
 use comparison::plan::chat::{self, Chat};
@@ -46,6 +46,7 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
     provision::workers(places, &draft.engines(), quiet)?;
     let bundle = provision::model(places, &wanted(&draft), quiet)?;
     let bundle = body(bundle, request)?;
+    made_from(&bundle, &draft.precisions()).filter(|_| !quiet).into_iter().for_each(say_once);
     if request.encode.include_tokenizer && bundle.tokenizer().is_none() {
         let why = prompts::absent(&bundle);
         return Err(Failure::usage(format!("{why}: --include-tokenizer times one")));
@@ -179,6 +180,21 @@ fn prompts_of(
         all.extend(of_length.map(|prompt| Prompt { name: format!("{length} tokens"), ..prompt }));
     }
     Ok(all)
+}
+
+/// That the weights of a quantised file are measured in another form than the file's, which all contenders share.
+fn made_from(bundle: &Bundle, precisions: &[Precision]) -> Option<String> {
+    let (config, manifest) = (bundle.config(), bundle.manifest());
+    if config.blocks.is_empty() || precisions.contains(&Precision::File) {
+        return None;
+    }
+    let mut names: Vec<_> = precisions.iter().map(|precision| precision.name()).collect();
+    names.dedup();
+    let (names, blocks) = (names.join(", "), config.block_words());
+    Some(format!(
+        "{} in {names}, made from the file's {blocks}; its own blocks: --precision file",
+        manifest.name
+    ))
 }
 
 /// Prints a line on stderr, unless an earlier cell of a study has printed it.

@@ -12,7 +12,7 @@ from .. import gpus
 from ..bundle import WorkerError, references_directory, run, unsupported
 from . import Base
 
-PRECISIONS = ("f32", "bf16", "f16", "int8", "int4")
+PRECISIONS = ("f32", "bf16", "f16", "int8", "int4", "file")
 # GGML's numbers of the types that a KV cache is kept in.
 CACHE_TYPES = {"f32": 0, "f16": 1}
 FLASH_ATTENTION_OFF = 0
@@ -74,11 +74,12 @@ class Adapter(Base):
         self._context, self._room, self._batch = None, (0, 0), None
 
     def in_effect(self):
+        weights = "the file's own blocks, in a GGUF" if self._settings["precision"] == "file" else "GGUF"
         return {
             "precision": self._settings["precision"], "activations": "f32", "kv_cache_precision": self._cache_type,
             "kv_cache": "preallocated", "device": self._device, "threads": self._settings["threads"],
             "jit": "none (llama.cpp builds a graph and interprets it)", "optimised": None,
-            "weight_storage": "mapped GGUF, derived from the bundle; repacked where llama.cpp has kernels for it",
+            "weight_storage": f"mapped: {weights} derived from the bundle; repacked where llama.cpp has kernels for it",
             "kernels": [
                 "ggml-cpu, OpenMP" if self._device == "cpu" else "ggml-cuda",
                 "no flash attention" if self._exact else "flash attention: auto",

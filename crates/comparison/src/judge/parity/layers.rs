@@ -21,7 +21,7 @@ fn limit_at(precision: Precision) -> f64 {
         Precision::F16 | Precision::Nf4 => 0.02,
         Precision::Bf16 => 0.1,
         // Activations may be rounded to 8 bits.
-        Precision::Int8 | Precision::Int4 => 0.1,
+        Precision::Int8 | Precision::Int4 | Precision::File => 0.1,
     }
 }
 

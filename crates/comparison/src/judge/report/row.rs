@@ -191,12 +191,13 @@ impl Row {
             precision: Requested {
                 requested: contender.precision,
                 observed: loaded.map(|loaded| loaded.in_effect.precision.clone()),
-                stored: model
-                    .manifest
-                    .source
-                    .stored
-                    .clone()
-                    .filter(|stored| !stored.eq_ignore_ascii_case(contender.precision.name())),
+                stored: match contender.precision {
+                    Precision::File => Some(model.config.block_words()),
+                    precision => {
+                        let stored = model.manifest.source.stored.clone();
+                        stored.filter(|stored| !stored.eq_ignore_ascii_case(precision.name()))
+                    }
+                },
             },
             rounds: complete.len(),
             metrics: figures

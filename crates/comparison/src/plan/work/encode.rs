@@ -466,7 +466,7 @@ pub(crate) fn complete_embedding(request: &mut Request) {
 pub(crate) fn complete(kind: SweepKind, request: &mut Request) -> Result<()> {
     match kind {
         SweepKind::Precision => {
-            usual(&mut request.precisions, &bundle::Precision::ALL);
+            usual(&mut request.precisions, &bundle::Precision::MADE);
             request.study.text = true;
         }
         SweepKind::Memory => {

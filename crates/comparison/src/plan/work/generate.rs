@@ -295,7 +295,7 @@ pub(crate) fn complete(kind: SweepKind, request: &mut Request) -> Result<()> {
             request.accept_noise = true;
         }
         SweepKind::Precision => {
-            usual(&mut request.precisions, &bundle::Precision::ALL);
+            usual(&mut request.precisions, &bundle::Precision::MADE);
             usual(&mut request.prompt_tokens, &[16]);
             usual(&mut request.new_tokens, &[64]);
             request.study.text = true;

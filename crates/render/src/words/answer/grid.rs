@@ -328,6 +328,7 @@ fn precision(report: &Report) -> String {
         return "in several precisions".to_owned();
     }
     match with_figures().find_map(|row| row.precision.stored.as_ref()) {
+        Some(stored) if name == protocol::Precision::File.name() => format!("the file's own {stored}"),
         Some(stored) => format!("{name}, made from the file's {stored}"),
         None => name,
     }
