@@ -136,7 +136,8 @@ impl fmt::Display for Reason {
 pub struct Requested {
     pub requested: Precision,
     pub observed: Option<untrusted::Foreign>,
-    /// The type that the model's source stores most of its weights in, such as `Q4_1`, if it differs.
+    /// The type that the model's source stores most of its weights in, such as `Q4_1`, if it differs; at precision file
+    /// all that its linear layers have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored: Option<String>,
 }
