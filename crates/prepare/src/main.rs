@@ -21,7 +21,7 @@ struct Arguments {
         long,
         value_delimiter = ',',
         required_unless_present = "config",
-        value_name = "f32,bf16,f16,int8,int4,nf4"
+        value_name = "f32,bf16,f16,int8,int4,nf4,file"
     )]
     precision: Vec<Precision>,
     /// The directory in which all bundles are
