@@ -4,8 +4,8 @@ pub(crate) mod fixture;
 
 use protocol::{Event, FailureKind, Finish, Job, Loaded, Task, Turn};
 use worker::engine::{
-    Bundle, Decode, Device, HandOver, Hybrid, InEffect, InferenceEngine, KvCachePolicy, Result, Runtime,
-    Settings, Want,
+    Bundle, Decode, Device, Foreigns, HandOver, Hybrid, InEffect, InferenceEngine, KvCachePolicy, Result,
+    Runtime, Settings, Want,
 };
 
 pub(crate) const VOCABULARY: usize = 8;
@@ -57,6 +57,8 @@ impl InferenceEngine for Counting {
                 decode: "other".into(),
                 alone: None,
             }),
+            semi_public: Foreigns::default(),
+            changed_defaults: Foreigns::default(),
         }
     }
 
