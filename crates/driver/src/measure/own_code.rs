@@ -1,9 +1,9 @@
-//! Whose arithmetic each engine computes (rule R19): after the last round a process of each runs under perf. Nothing of it
-//! is timed.
+//! Whose arithmetic each engine computes (rule R19): before the first round a process of each runs under perf. Nothing of
+//! it is timed.
 
 use std::path::Path;
 
-use comparison::facts::evidence::{Fact, Stage};
+use comparison::facts::evidence::Fact;
 use comparison::plan::{self, Contender, Failure, Result};
 use configs::OwnCode;
 
@@ -15,15 +15,19 @@ use crate::perf::{self, Phase, Rule};
 /// Tokens of the prompt and new tokens of a request that is mostly one phase.
 const LENGTHS: [(Phase, (usize, usize)); 2] = [(Phase::Decode, (16, 32)), (Phase::Prefill, (256, 1))];
 
+/// Share of the limit after which no other contender is looked at.
+const OWN_CODE: f64 = 0.4;
+
 impl Session<'_> {
-    /// `rules`: the file of the rules that say which symbols are arithmetic of an engine.
+    /// `rules`: the file of the rules that say which symbols are arithmetic of an engine. A first look does without, and so
+    /// does a contender for which there is no time.
     pub(crate) fn observe_own_code(&mut self, rules: &Path) {
-        if self.crew.plan.work.generate().is_none() || self.crew.plan.is_on_gpu() {
+        let plan = self.crew.plan;
+        if plan.work.generate().is_none() || plan.is_on_gpu() || plan.request.quick {
             return;
         }
-        let begun = now();
-        for index in 0..self.crew.plan.contenders.len() {
-            let contender = &self.crew.plan.contenders[index];
+        let until = self.limit.share(OWN_CODE);
+        for (index, contender) in plan.contenders.iter().enumerate() {
             // A reference is the framework's own code, or is compared as what it is.
             if contender.engine.reference || self.recorder.is_absent(contender) {
                 continue;
@@ -32,14 +36,14 @@ impl Session<'_> {
             if !perf::knows_own_code(&rules) {
                 continue;
             }
-            if self.is_over() {
+            if self.is_over() || until.is_some_and(|until| now() > until) {
                 break;
             }
             let framework = contender.label.clone();
+            self.crew.progress.message(&format!("{framework}: whose arithmetic it computes"));
             let observed = self.crew.own_code(index, &rules).map_err(|failure| failure.to_string());
             self.recorder.record(Fact::OwnCode { framework, observed });
         }
-        self.recorder.add_time(Stage::Reference, begun);
     }
 }
 

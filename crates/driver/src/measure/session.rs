@@ -417,8 +417,8 @@ pub(crate) struct Interrupted;
 // Measures a comparison, from its first process to its last.
 
 impl Session<'_> {
-    /// Measures a comparison, then what contenders multiply in, by the model `arithmetic`, and whose arithmetic it is, by the
-    /// rules of the file `rules`. In any case, the evidence gathered so far is returned.
+    /// Measures a comparison: whose arithmetic contenders compute, by the rules of the file `rules`, the rounds, and then in
+    /// what they multiply, by the model `arithmetic`. In any case, the evidence gathered so far is returned.
     pub fn compare(mut self, arithmetic: Option<&Bundle>, rules: &Path) -> Result<(Evidence, Results)> {
         self.recorder.record(Fact::Quota { cpus: machine::quota() });
         self.begin()?;
@@ -430,6 +430,7 @@ impl Session<'_> {
         self.logits_take = begun.elapsed() / 3;
         self.crew.end_at(self.limit.share(BEFORE_ROUNDS));
         self.judge_quality();
+        self.observe_own_code(rules);
         self.crew.end_at(self.limit.until());
         self.recorder.add_time(Stage::Reference, begun);
         let traces = self.crew.plan.work.fallback_outputs();
@@ -444,7 +445,6 @@ impl Session<'_> {
         if let Some(model) = arithmetic {
             self.observe_arithmetic(model);
         }
-        self.observe_own_code(rules);
         self.recorder.record_time();
         self.recorder.record(Fact::End { end });
         Ok(self.finish())
