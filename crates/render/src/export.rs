@@ -42,8 +42,8 @@ pub(crate) enum Block {
     Table(Table),
     /// A table with its caption above.
     Captioned(Table),
-    /// What the signs of a table mean, and last what was measured.
-    Notes(Vec<String>),
+    /// What the signs of a table mean, and what was computed.
+    Notes([Vec<String>; 2]),
     Lines(Vec<Line>),
     /// Blocks that are shown on request, with a title.
     Folded(&'static str, Vec<Block>),
@@ -117,9 +117,9 @@ impl Markdown {
             Block::Table(table) => table.markdown(),
             Block::Captioned(table) => format!("{}:\n\n{}", plain(&table.caption), table.markdown()),
             Block::Notes(notes) => {
-                let (about, signs) = notes.split_last()?;
-                let parts = [signs.join(" "), about.clone()];
-                let parts = parts.iter().filter(|part| !part.is_empty()).map(|part| wrapped(part));
+                let [signs, about] = notes;
+                let parts = [signs.join(" ")].into_iter().chain(about.iter().cloned());
+                let parts = parts.filter(|part| !part.is_empty()).map(|part| wrapped(&part));
                 parts.collect::<Vec<_>>().join("\n\n")
             }
             Block::Lines(lines) if lines.is_empty() => return None,
@@ -179,7 +179,7 @@ impl Screen {
             Block::Captioned(table) => {
                 format!("{}{}\n", self.paragraph(Tone::Plain, &table.caption), table.terminal(self))
             }
-            Block::Notes(notes) => notes.iter().map(|note| self.indented(note)).collect(),
+            Block::Notes(notes) => notes.iter().flatten().map(|note| self.indented(note)).collect(),
             Block::Lines(lines) => lines.iter().map(|line| self.lines(line.tone, &line.text)).collect(),
             Block::More(text) => self.lines(Tone::Faint, text),
             Block::Elsewhere(text) => self.lines(Tone::Plain, text),

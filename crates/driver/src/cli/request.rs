@@ -203,7 +203,9 @@ pub(crate) struct ModelArgs {
     /// Names are those of configs/models; synthetic:NAME is a published shape with drawn weights.
     #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = flags::COMPARE)]
     model: Vec<String>,
-    /// f32, bf16, f16, int8, int4, nf4, or a GGUF's own blocks (file) [default: f32; on CUDA f16]
+    /// f32, bf16, f16, int8, int4, nf4, file [default: f32; on CUDA f16]
+    ///
+    /// file: the blocks of a quantised GGUF as they are.
     #[arg(long, value_parser = flags::precision(), value_delimiter = ',', help_heading = flags::COMPARE,
           hide_possible_values = true)]
     precision: Vec<Precision>,

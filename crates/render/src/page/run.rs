@@ -128,7 +128,7 @@ pub(super) fn result(report: &Report) -> Markup {
     let further = page::looking(&result::further_metrics(report).captioned("Averages over rounds"), &look);
     html! {
         (shown)
-        @for note in answer::notes(report, crate::table::WIDTH) { p class="caption" { (note) } }
+        @for note in answer::notes(report, crate::table::WIDTH).iter().flatten() { p class="caption" { (note) } }
         (page::details("Further metrics", &further))
     }
 }

@@ -218,17 +218,13 @@ fn shortened(name: &str, most: usize) -> String {
 /// Most pairs that a line names.
 const BELOW_FEW: usize = 2;
 
-/// The lines below the table of this width.
-pub(crate) fn notes(report: &Report, width: usize) -> Vec<String> {
+/// The lines below the table of this width: what explains it, and what was computed.
+pub(crate) fn notes(report: &Report, width: usize) -> [Vec<String>; 2] {
     let (are_rows, marked) = (are_rows(report, width), marked(report, width));
     let lines =
         [legend(report, &marked, are_rows), ends(report, &marked), hidden(report), uniform(report, are_rows)];
-    lines
-        .into_iter()
-        .flatten()
-        .chain([about(report)])
-        .chain(provenance(report).into_iter().flatten())
-        .collect()
+    let computed = [about(report)].into_iter().chain(provenance(report).into_iter().flatten());
+    [lines.into_iter().flatten().collect(), computed.collect()]
 }
 
 fn marked(report: &Report, width: usize) -> Vec<Metric> {
