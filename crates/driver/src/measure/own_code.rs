@@ -15,6 +15,9 @@ use crate::perf::{self, Phase, Rule};
 /// Tokens of the prompt and new tokens of a request that is mostly one phase.
 const LENGTHS: [(Phase, (usize, usize)); 2] = [(Phase::Decode, (16, 32)), (Phase::Prefill, (256, 1))];
 
+/// Narrower models take less time to compute than to dispatch, and shares of that say nothing.
+const LEAST_WIDTH: usize = 256;
+
 /// Share of the limit after which no other contender is looked at.
 const OWN_CODE: f64 = 0.4;
 
@@ -24,6 +27,9 @@ impl Session<'_> {
     pub(crate) fn observe_own_code(&mut self, rules: &Path) {
         let plan = self.crew.plan;
         if plan.work.generate().is_none() || plan.is_on_gpu() || plan.request.quick {
+            return;
+        }
+        if self.crew.bundle.config().hidden_size < LEAST_WIDTH {
             return;
         }
         let until = self.limit.share(OWN_CODE);
