@@ -2,7 +2,7 @@
 //!
 //! A row of a tensor is cut into blocks, and a block into groups that share a scale and a minimum: each weight is
 //! `(code - offset) · scale - minimum`. The scale is f16 times an integer of at most 7 bits, and a code has at most
-//! 8, so that f32 holds the product exactly, and the difference is rounded once: everybody who computes in f32 gets
+//! 8, so that f32 holds the product exactly, and the difference is rounded once: whatever computes in f32 gets
 //! the same bits, and so do llama.cpp, gguf-py and candle.
 
 use half::f16;

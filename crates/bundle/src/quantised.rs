@@ -72,7 +72,7 @@ pub struct Quantised<'a> {
     pub codes: TensorView<'a>,
     /// f32.
     pub scales: TensorView<'a>,
-    /// Of a file's own blocks: the types from the first row on, with the number of rows of each.
+    /// The types of a file's own blocks, from the first row on, with the number of rows of each; empty for other weights.
     pub blocks: Vec<(BlockKind, usize)>,
 }
 

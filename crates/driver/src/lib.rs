@@ -6,7 +6,6 @@ mod commands;
 pub mod history_file;
 pub mod measure;
 mod output;
-mod perf;
 pub mod worker_check;
 
 use std::ffi::OsString;

@@ -17,13 +17,13 @@ use grouped::{KEY_BLOCK, Kept};
 use half::{bf16, f16};
 use worker::engine::{self};
 
+use crate::elements::{change_f32, with_elements, with_f32};
 use crate::kernels::Kernels;
 use crate::math::{add_times, cap, exp, exponentials, softmax};
 use crate::norm::HeadNorms;
 use crate::parallel::{for_each, for_each_chunk, threads, try_for_each};
 use crate::reader::Reader;
 use crate::sequences::{Cache, RotaryTable, Sequences, Share};
-use crate::weight::{change_f32, with_elements, with_f32};
 
 /// From this many new positions per sequence, matrix products are faster than shares.
 const BLOCK_POSITIONS: usize = 24;

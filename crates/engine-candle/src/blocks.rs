@@ -21,8 +21,8 @@ use candle_core::{DType, Device, Module, Result, Tensor, bail};
 use half::f16;
 use rayon::prelude::*;
 
+use crate::elements::with_f32;
 use crate::kernels::Kernels;
-use crate::weight::with_f32;
 
 /// Inputs that share a scale.
 const BLOCK: usize = 32;

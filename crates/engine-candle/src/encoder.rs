@@ -9,6 +9,7 @@ use worker::engine::{self, Encode, EncodeTask, HiddenStates, InEffect, Padded, T
 use crate::attention::Relative;
 use crate::attention::texts::TextRows;
 use crate::cpu;
+use crate::elements::with_f32;
 use crate::kernels::Kernels;
 use crate::layer::{Embedding, Layer};
 use crate::linear::Linear;
@@ -16,7 +17,7 @@ use crate::norm::Norm;
 use crate::parallel::{compute_here, reading};
 use crate::reader::{Form, Reader, framework};
 use crate::sequences::RotaryTable;
-use crate::weight::{Held, Weight, with_f32};
+use crate::weight::{Held, Weight};
 
 #[derive(Debug)]
 pub(crate) struct Encoder {

@@ -4,9 +4,9 @@ use bundle::{Activation, HeadActivation};
 use candle_core::{Result, Tensor};
 use worker::engine::{self, EngineError, Settings};
 
+use crate::elements::{change_f32, with_f32};
 use crate::math;
 use crate::parallel::{each_element, for_each_chunk};
-use crate::weight::{change_f32, with_f32};
 
 /// A column with the framework's bare name has candle compute everything that depends on a weight or an activation.
 /// With loops of its own it shows what the framework's products could reach, as the column `candle+`.

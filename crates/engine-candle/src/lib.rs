@@ -5,6 +5,7 @@ mod bench;
 mod blocks;
 mod cpu;
 mod decoder;
+mod elements;
 mod encoder;
 mod kernels;
 mod layer;

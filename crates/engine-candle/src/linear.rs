@@ -6,11 +6,12 @@ use bundle::LinearNames;
 use candle_core::{DType, Device, Result, Tensor};
 use worker::engine::{self};
 
+use crate::elements::with_f32;
 use crate::kernels::Kernels;
 use crate::math::dot;
 use crate::parallel::try_for_each;
 use crate::reader::{Reader, framework};
-use crate::weight::{Kernel, Weight, with_f32};
+use crate::weight::{Kernel, Weight};
 
 /// y = x · weightᵀ + bias. The weight is `[out, in]`.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use worker::engine::{self, Want};
 
 use crate::decoder::Answer;
+use crate::elements::with_f32;
 use crate::kernels::Kernels;
 use crate::layer::{Embedding, Layer};
 use crate::linear::Linear;
@@ -13,7 +14,7 @@ use crate::norm::Norm;
 use crate::parallel::{compute_here, reading};
 use crate::reader::{Form, Reader};
 use crate::sequences::Sequences;
-use crate::weight::{Held, Weight, with_f32};
+use crate::weight::{Held, Weight};
 
 /// Indices of the last row of each sequence; the rows of the sequences follow one another.
 pub(crate) fn last_rows(lengths: &[usize]) -> Result<Tensor> {

@@ -6,11 +6,11 @@ use candle_core::{Device, Result, Tensor, bail};
 use candle_nn::ops;
 use worker::engine::{self};
 
+use crate::elements::{change_f32, with_f32};
 use crate::kernels::Kernels;
 use crate::math::{add, add_times, layer_norm, rms_norm};
 use crate::parallel::{by_rows, for_each_chunk};
 use crate::reader::{Reader, framework};
-use crate::weight::{change_f32, with_f32};
 
 /// RMSNorm, or LayerNorm if there is a bias. A LayerNorm without bias has one of zeros.
 #[derive(Debug)]

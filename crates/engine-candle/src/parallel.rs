@@ -15,7 +15,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use candle_core::{Device, Result, Tensor};
 
-use crate::weight::with_f32;
+use crate::elements::with_f32;
 
 /// Below this many elements, reaching the other threads costs more than they save.
 const LEAST_ELEMENTS: usize = 1 << 15;

@@ -1,13 +1,14 @@
-//! A weight matrix in the form that candle multiplies, and access to the elements of tensors.
+//! A weight matrix in the form that candle multiplies, and its kernels.
 
 use std::ops::Range;
 
 use bundle::Precision;
 use candle_core::quantized::{GgmlDType, GgmlType, k_quants};
-use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Result, Storage, Tensor, WithDType, bail};
+use candle_core::{DType, Device, Result, Tensor, WithDType, bail};
 use half::{bf16, f16};
 
 use crate::blocks::Blocks;
+use crate::elements::{with_elements, with_f32};
 
 /// candle's kernels for multiplying rows by a weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,41 +217,4 @@ fn row_by_row<T: GgmlType + WithDType>(weight: &Tensor, x: &Tensor, y: &mut [f32
 fn copy_rows<T: GgmlType + WithDType>(matrix: &Tensor, first: usize, out: &mut [f32]) -> Result<()> {
     let start = first * matrix.dim(1)?;
     with_elements::<T, _>(matrix, |elements| T::to_float(&elements[start..start + out.len()], out))
-}
-
-/// Calls `f` with the elements of a contiguous f32 tensor.
-pub(crate) fn with_f32<R>(tensor: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R> {
-    with_elements::<f32, R>(tensor, f)
-}
-
-/// Calls `f` with the elements of a contiguous tensor of this type.
-pub(crate) fn with_elements<T: WithDType, R>(tensor: &Tensor, f: impl FnOnce(&[T]) -> R) -> Result<R> {
-    let (storage, layout) = tensor.storage_and_layout();
-    match (&*storage, layout.contiguous_offsets()) {
-        (Storage::Cpu(storage), Some((start, end))) => Ok(f(&storage.as_slice::<T>()?[start..end])),
-        _ => bail!("expected a contiguous tensor in main memory, not {layout:?}"),
-    }
-}
-
-/// Calls `f` with the elements of a contiguous f32 tensor, to change them in place.
-pub(crate) fn change_f32(tensor: &Tensor, f: impl Fn(&mut [f32])) -> Result<()> {
-    tensor.inplace_op1(&Change(f))
-}
-
-struct Change<F>(F);
-
-impl<F: Fn(&mut [f32])> InplaceOp1 for Change<F> {
-    fn name(&self) -> &'static str {
-        "change"
-    }
-
-    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
-        match (storage, layout.contiguous_offsets()) {
-            (CpuStorage::F32(elements), Some((start, end))) => {
-                (self.0)(&mut elements[start..end]);
-                Ok(())
-            }
-            _ => bail!("expected a contiguous tensor of f32, not {layout:?}"),
-        }
-    }
 }

@@ -12,7 +12,7 @@ use crate::proto::DataType;
 
 /// The codes, scales and rests of rows of one type.
 struct Part<'a> {
-    /// Of the initialiser with the codes, and the beginning of the others' names.
+    /// The name of the initialiser with the codes, with which the others' names begin.
     name: String,
     kind: BlockKind,
     /// Outputs and inputs.
@@ -118,7 +118,7 @@ impl Part<'_> {
         if !self.kind.has_minima() {
             return;
         }
-        // Of one input for all of its products.
+        // All products of an input share its sums.
         let sums = format!("{input}.sums.{}", self.kind.group());
         let (groups, grouped) = (format!("{sums}.groups"), format!("{sums}.grouped"));
         if !graph.has(&groups) {

@@ -11,10 +11,11 @@ pub mod fused;
 pub mod graph;
 
 mod blocks;
+mod products;
 mod proto;
 pub mod read;
 
 pub use graph::{Attention, Rotation};
 pub use graph::{Attribute, Dim, GraphBuilder, IN_MEMORY, MICROSOFT, ONNX, Storage, Written};
-pub use graph::{Products, WITH_INT8, quantised_product};
+pub use products::{Products, WITH_INT8, quantised_product};
 pub use proto::DataType;

@@ -268,7 +268,7 @@ pub struct StoredTensor {
     pub name: String,
     pub shape: Vec<usize>,
     pub element: Element,
-    /// Of a matrix in a file's own blocks, whose rows then are bytes.
+    /// The type of the file's own blocks that a matrix is stored in; its rows then are bytes.
     pub blocks: Option<BlockKind>,
 }
 

@@ -1,6 +1,6 @@
 //! In what a framework multiplies, from the logits of a model whose head is the identity ([`bundle::arithmetic`]).
 //!
-//! A logit of that model is a number as the head's product read it. It is told apart by what happened to it: numbers in
+//! A logit of that model is a number as the head's product read it. What happened to it shows in it: numbers in
 //! f32 are those of the norm; numbers in f16, tf32 or bf16 have 11 or 8 significant bits; 8-bit integers are steps of the
 //! largest number of their group. Which kernel runs depends on the number of rows, so that each is observed by itself.
 

@@ -165,7 +165,7 @@ pub(crate) struct ProfileArgs {
     #[command(flatten)]
     pub(crate) on: OnArgs,
     #[command(flatten)]
-    pub(crate) work: crate::perf::WorkArgs,
+    pub(crate) work: crate::measure::perf::WorkArgs,
     /// Directory to write profile.md to [default: results/profile-NAME-PRECISION-PHASE]
     #[arg(long, value_name = "DIR")]
     pub(crate) results: Option<PathBuf>,

@@ -21,10 +21,10 @@ use time::format_description::well_known::Rfc3339;
 use super::history::{export_runs, prepare_export};
 use super::study;
 use crate::cli::{Command, CompareArgs, Format, RequestArgs, first_line, spelling};
+use crate::measure::perf;
 use crate::measure::results::{self, ENVIRONMENT, PLAN, REPORT, SAMPLES};
 use crate::measure::{self, Places, Results, Session, arithmetic, places, progress, resolve};
 use crate::output::{print, screen};
-use crate::perf;
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     progress::listen()?;

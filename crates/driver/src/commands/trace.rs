@@ -17,9 +17,9 @@ use crate::cli::work::{ProfileArgs, TraceArgs};
 use crate::commands::encode;
 use crate::commands::single::{Single, asked, of_texts};
 use crate::measure;
+use crate::measure::perf;
 use crate::measure::results::write_whole;
 use crate::output::print;
-use crate::perf;
 
 pub(super) fn trace(args: &TraceArgs) -> Result<u8> {
     let output = args.output.clone().unwrap_or_else(|| format!("trace-{}.json", args.on.framework).into());

@@ -15,6 +15,7 @@ mod limit;
 pub mod logits;
 pub mod machine;
 mod own_code;
+pub(crate) mod perf;
 pub mod places;
 pub mod process;
 pub mod progress;

@@ -8,9 +8,9 @@ use comparison::plan::{self, Contender, Failure, Result};
 use configs::OwnCode;
 
 use crate::measure::crew::Crew;
+use crate::measure::perf::{self, Phase, Rule};
 use crate::measure::process::now;
 use crate::measure::session::Session;
-use crate::perf::{self, Phase, Rule};
 
 /// Tokens of the prompt and new tokens of a request that is mostly one phase.
 const LENGTHS: [(Phase, (usize, usize)); 2] = [(Phase::Decode, (16, 32)), (Phase::Prefill, (256, 1))];

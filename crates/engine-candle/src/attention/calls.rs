@@ -8,9 +8,9 @@ use candle_nn::{ops, rotary_emb};
 
 use super::texts::TextRows;
 use super::{Attention, Place, Relative};
+use crate::elements::{change_f32, with_f32};
 use crate::parallel::{by_rows, each_element, try_for_each};
 use crate::sequences::Sequences;
-use crate::weight::{change_f32, with_f32};
 
 /// Rows of scores of a block: few enough that they stay in a core's cache, and that the causal mask discards few of them.
 const BLOCK_ROWS: usize = 192;

@@ -7,11 +7,11 @@ use candle_core::{Device, Result, Tensor};
 
 use super::Relative;
 use super::{Attention, softmax_of_seen};
+use crate::elements::{change_f32, with_f32};
 use crate::kernels::Kernels;
 use crate::math::{add, cap};
 use crate::parallel::{for_each_chunk, try_for_each};
 use crate::sequences::RotaryTable;
-use crate::weight::{change_f32, with_f32};
 
 /// Queries per product: few enough that the scores stay in cache and that masks discard few of them.
 const QUERY_BLOCK: usize = 128;

@@ -11,9 +11,10 @@ use bundle::{
 
 use super::{Unbiased, Writer};
 use crate::graph::{
-    Attention, Attribute, Dim, GraphBuilder, LAST_POSITIONS, MICROSOFT, ONNX, POSITIONS, Products, Rotation,
-    SCORES, Storage, TOKENS, TOTAL, Written, cache_names, hidden_state, rotary_names,
+    Attention, Attribute, Dim, GraphBuilder, LAST_POSITIONS, MICROSOFT, ONNX, POSITIONS, Rotation, SCORES,
+    Storage, TOKENS, TOTAL, Written, cache_names, hidden_state, rotary_names,
 };
+use crate::products::Products;
 use crate::proto::DataType;
 
 /// The type of each token, `[tokens]`, if the model has a table of types.

@@ -8,9 +8,10 @@ pub mod encoder;
 use bundle::{Activation, BundleError, LinearNames, ModelConfig, NormNames, TensorView, Weights};
 
 use crate::graph::{
-    Attention, Attribute, Dim, GraphBuilder, HEAD_ROWS, LOGITS, MICROSOFT, ONNX, POSITIONS, Products, ROWS,
-    Storage, TOKENS, WITH_INT8, Written, hidden_output, hidden_state, quantised_product, quantised_rows,
+    Attention, Attribute, Dim, GraphBuilder, HEAD_ROWS, LOGITS, MICROSOFT, ONNX, POSITIONS, ROWS, Storage,
+    TOKENS, Written, hidden_output, hidden_state,
 };
+use crate::products::{Products, WITH_INT8, quantised_product, quantised_rows};
 use crate::proto::DataType;
 
 /// The graph of `config` over the weights in `weights`, ready for a session.
