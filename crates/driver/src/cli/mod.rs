@@ -1,6 +1,7 @@
 //! The command line as typed. It becomes a `Request`, which knows nothing of flags.
 
 pub(crate) mod commands;
+pub(crate) mod encode;
 pub(crate) mod help;
 mod request;
 mod results;
@@ -18,7 +19,7 @@ pub(crate) use commands::{CheckArgs, GateArgs};
 pub(crate) use commands::{DoctorArgs, ListArgs, ListKind, OpenArgs, PrepareArgs, SetupArgs};
 use comparison::plan;
 use comparison::plan::sweep::SweepKind;
-use comparison::plan::work::encode;
+use comparison::plan::work::encode::PADDING_HELP;
 use comparison::plan::{StudyKind, StudyRequest};
 use help::{OUTPUT, VERSION, after_help, after_long_help};
 pub(crate) use render::Format;
@@ -229,7 +230,7 @@ fn what_help() -> String {
          instructions of the processor against AVX2. optimised: all of the first \
          four, and each alone, against none of them. mistakes: what common mistakes cost, such as a debug build \
          (docs/how-to/mistakes.md). Or two names from configs/engines",
-        encode::PADDING_HELP
+        PADDING_HELP
     )
 }
 

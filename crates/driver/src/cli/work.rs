@@ -6,9 +6,9 @@ use clap::{Args, Subcommand};
 use comparison::plan::work::denoise;
 use comparison::plan::{DenoiseAsked, SamplingAsked, flags};
 
+use super::encode::{ParityTextsArgs, TextsJob};
 use super::request::GraphFlags;
 use super::{ChatFlag, Format, HereArgs, ModelArgs};
-use crate::commands::encode::{ParityTextsArgs, TextsJob};
 
 /// Commands that give one framework one job.
 #[derive(Debug, Subcommand)]

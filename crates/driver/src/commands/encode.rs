@@ -1,18 +1,16 @@
 //! `photofinish embed`, `rerank` and `classify`: one framework turns texts into vectors or scores.
 
-use std::str::FromStr;
-
 use bundle::ModelConfig;
-use clap::{ArgAction, Args, Subcommand};
 use comparison::plan::prompts::{self, Text, Whole};
 use comparison::plan::work::encode::{self, BATCHES, Made};
-use comparison::plan::{EncodeAsked, Failure, Request, Result, TaskAsked, VectorsAsked};
+use comparison::plan::{Failure, Request, Result, TaskAsked, VectorsAsked};
 use protocol::{EncodeWork, Output, TextBatch, Work};
 use serde_json::{Value, json};
 
 use super::dry_run::{Described, Prompt};
 use crate::cli::Format;
-use crate::cli::work::{OnArgs, TraceArgs};
+use crate::cli::encode::{Ids, TextsArgs, TextsJob};
+use crate::cli::work::TraceArgs;
 use crate::commands::single::{Single, of_texts};
 use crate::measure::{self, texts};
 use crate::output::print;
@@ -20,104 +18,10 @@ use crate::output::print;
 /// Numbers of a vector that the table shows.
 const SHOWN: usize = 6;
 
-/// The commands.
-#[derive(Debug, Subcommand)]
-pub(crate) enum TextsJob {
-    /// Turn texts into vectors on one framework, with an encoder
-    Embed(EmbedArgs),
-    /// Score pairs of texts on one framework, such as a question and what may answer it; scores are logits
-    Rerank(RerankArgs),
-    /// Score each token of texts on one framework; scores are logits
-    Classify(ClassifyArgs),
-}
-
-/// What the three commands share.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct EncoderArgs {
-    #[command(flatten)]
-    on: OnArgs,
-    /// Token ids of a text, separated by commas, special tokens included; give it again for each further text
-    #[arg(long, value_name = "IDS", action = ArgAction::Append)]
-    tokens: Vec<Ids>,
-    /// The type of each token of a text, separated by commas; give it for each --tokens, or for none [default: 0]
-    #[arg(long, value_name = "TYPES", action = ArgAction::Append, requires = "tokens")]
-    token_types: Vec<Ids>,
-    /// Cut texts that are longer than the model takes: its max_seq_length, or its positions
-    #[arg(long)]
-    truncate: bool,
-    /// Format of the output: table prints a line for each text, json one object with every number
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct EmbedArgs {
-    #[command(flatten)]
-    encoder: EncoderArgs,
-    /// Text to embed; give it again for each further text
-    #[arg(long, required_unless_present = "tokens", conflicts_with = "tokens")]
-    text: Vec<String>,
-    #[command(flatten)]
-    vectors: VectorsAsked,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct RerankArgs {
-    #[command(flatten)]
-    encoder: EncoderArgs,
-    /// Two texts to score together; give it again for each further pair
-    #[arg(long, num_args = 2, value_names = ["QUERY", "TEXT"], action = ArgAction::Append,
-          required_unless_present = "tokens", conflicts_with = "tokens")]
-    pair: Vec<String>,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ClassifyArgs {
-    #[command(flatten)]
-    encoder: EncoderArgs,
-    /// Text whose tokens are scored; give it again for each further text
-    #[arg(long, required_unless_present = "tokens", conflicts_with = "tokens")]
-    text: Vec<String>,
-}
-
-/// Numbers of the tokens of one text: their ids, or their types.
-#[derive(Debug, Clone)]
-pub(crate) struct Ids(pub(crate) Vec<u32>);
-
-impl FromStr for Ids {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Ids, String> {
-        let id = |id: &str| id.trim().parse().map_err(|_| format!("{id:?} is no token id"));
-        text.split(',').map(id).collect::<std::result::Result<_, _>>().map(Ids)
-    }
-}
-
-/// Flags of `photofinish parity` for texts to encode.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ParityTextsArgs {
-    /// Task of an encoder: vectors of texts, scores of texts, or scores of their tokens [default: as the model's files
-    /// say]
-    #[arg(long, value_enum, value_name = "embed|rerank|classify", hide_possible_values = true)]
-    task: Option<TaskAsked>,
-    #[command(flatten)]
-    vectors: VectorsAsked,
-    /// Cut texts that are longer than an encoder takes: its max_seq_length, or its positions
-    #[arg(long, help_heading = encode::TOPIC.1)]
-    truncate: bool,
-}
-
-impl ParityTextsArgs {
-    pub(super) fn asked(&self) -> EncodeAsked {
-        let ParityTextsArgs { task, ref vectors, truncate } = *self;
-        EncodeAsked { task, vectors: vectors.clone(), truncate, ..EncodeAsked::default() }
-    }
-}
-
 /// One of the commands, as typed.
 pub(super) struct Asked<'a> {
     task: TaskAsked,
-    args: &'a EncoderArgs,
+    args: &'a TextsArgs,
     /// Each text, with the one that it is a pair with.
     texts: Vec<(&'a str, Option<&'a str>)>,
     vectors: VectorsAsked,
@@ -160,7 +64,7 @@ impl<'a> Asked<'a> {
 
     /// Refuses flags that do not go together.
     fn check(&self) -> Result<()> {
-        let EncoderArgs { tokens, token_types, format, .. } = self.args;
+        let TextsArgs { tokens, token_types, format, .. } = self.args;
         if matches!(format, Format::Markdown | Format::Csv) {
             return Err(Failure::usage(format!(
                 "{} prints a table (a line for each text) or json",
@@ -181,14 +85,14 @@ impl<'a> Asked<'a> {
         self.check()?;
         let named = |(index, tokens)| Prompt { name: format!("text {}", index + 1), tokens };
         let prompts = self.counts().into_iter().enumerate().map(named).collect();
-        let EncoderArgs { on, format, .. } = self.args;
+        let TextsArgs { on, format, .. } = self.args;
         Ok(Described { command: self.task.name(), on, prompts, added: 0, format: *format })
     }
 
     /// Runs the job and prints its results.
     pub(super) fn run(&self) -> Result<u8> {
         self.check()?;
-        let EncoderArgs { on, format, .. } = self.args;
+        let TextsArgs { on, format, .. } = self.args;
         let framework = &on.framework;
         let single = Single::resolve(on, (self.counts().len(), 0))?;
         of_texts(&single.bundle)?;
