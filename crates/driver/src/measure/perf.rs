@@ -448,6 +448,25 @@ mod tests {
     }
 
     #[test]
+    fn the_shares_that_engines_record_are_those_of_the_published_run() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let report = std::fs::read_to_string(root.join("results/published/report.json")).unwrap();
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        let configs = configs::Layers::single(root.join("configs"));
+        for row in report["rows"].as_array().unwrap() {
+            let name = row["framework"].as_str().unwrap();
+            let recorded = configs::engine(&configs, name).unwrap().own_code.expect(name);
+            for (share, phase) in [(recorded.decode, "decode"), (recorded.prefill, "prefill")] {
+                let measured = row["own_code"][phase].as_f64().unwrap();
+                assert!(
+                    (share - measured).abs() < 1e-4,
+                    "{name}, {phase}: {share}, and {measured} in the run"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn a_symbol_is_shortened_to_the_end_of_its_path() {
         assert_eq!(short("candle_core::quantized::k_quants::matmul<f32>"), "k_quants::matmul");
         assert_eq!(short("void at::native::(anonymous namespace)::kernel<8, 1>(float*)"), "::kernel");
