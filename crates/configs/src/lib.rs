@@ -168,7 +168,7 @@ pub struct OwnCode {
     /// The function that most CPU time of steps was in, and that of a prompt, with the share: the kernels that ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernels: Vec<String>,
-    /// The day on which it was measured, if not in this run.
+    /// The day on which it was measured and the model, if not in this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<String>,
 }
