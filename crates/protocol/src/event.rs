@@ -332,6 +332,45 @@ pub struct Probed {
     /// The element type of the multiply-adds; `null` for f32.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<Foreign>,
+    /// The units that this CPU has for narrower numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub units: Vec<UnitProbed>,
+}
+
+/// What a unit of the CPU does in a burst.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnitProbed {
+    pub unit: Unit,
+    /// Of all threads; a multiply-add is two.
+    pub operations: u64,
+    /// Time of each burst.
+    pub times_ns: Vec<u64>,
+}
+
+/// A unit that multiplies numbers of 16 or 8 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// `vdpbf16ps`
+    Avx512Bf16,
+    /// `vpdpbusd`
+    Avx512Vnni,
+    /// `tdpbf16ps`
+    AmxBf16,
+    /// `tdpbssd`
+    AmxInt8,
+}
+
+impl Unit {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Avx512Bf16 => "AVX-512 BF16",
+            Unit::Avx512Vnni => "AVX-512 VNNI",
+            Unit::AmxBf16 => "AMX BF16",
+            Unit::AmxInt8 => "AMX INT8",
+        }
+    }
 }
 
 /// Readings of a GPU right after measured requests.

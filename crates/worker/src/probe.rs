@@ -6,10 +6,14 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use memmap2::MmapMut;
-use protocol::{Probe, Probed};
+use protocol::{Probe, Probed, UnitProbed};
 
 use crate::engine::{Device, InferenceEngine, Result, Settings};
 use crate::{ServeError, clock, energy};
+
+mod units;
+
+use units::Burst;
 
 /// Rounds of the arithmetic, of five or six cycles of latency each: about 10 ms at 3 GHz.
 const ROUNDS: u64 = 6_000_000;
@@ -46,7 +50,9 @@ pub(crate) fn probe(task: &Probe, threads: usize) -> Result<Probed, ServeError> 
     // Two threads that the scheduler starts on one CPU would halve the first readings: it took longer to part them
     // than a burst lasts.
     let cpus = energy::cpus().filter(|cpus| cpus.len() >= threads);
-    let bench = Bench { task, passes, barrier: Barrier::new(threads), enough: AtomicBool::new(false) };
+    let units = units::of_this_cpu();
+    let bench =
+        Bench { task, passes, units: &units, barrier: Barrier::new(threads), enough: AtomicBool::new(false) };
     let readings: Vec<Readings> = std::thread::scope(|scope| {
         let bench = &bench;
         let start = |(index, part)| {
@@ -70,6 +76,15 @@ pub(crate) fn probe(task: &Probe, threads: usize) -> Result<Probed, ServeError> 
         threads,
         device: None,
         precision: None,
+        units: units
+            .iter()
+            .enumerate()
+            .map(|(index, unit)| UnitProbed {
+                unit: unit.unit,
+                operations: unit.operations * threads as u64,
+                times_ns: together(&readings, |r| &r.units[index]),
+            })
+            .collect(),
     })
 }
 
@@ -77,6 +92,7 @@ pub(crate) fn probe(task: &Probe, threads: usize) -> Result<Probed, ServeError> 
 struct Bench<'a> {
     task: &'a Probe,
     passes: usize,
+    units: &'a [Burst],
     barrier: Barrier,
     /// Set by the first thread once the sweeps have lasted the requested time.
     enough: AtomicBool,
@@ -90,10 +106,12 @@ struct Readings {
     arithmetic: Vec<Span>,
     sweeps: Vec<Span>,
     multiply_adds: Vec<Span>,
+    /// Of each unit.
+    units: Vec<Vec<Span>>,
 }
 
 /// From the first thread's begin to the last one's end, of each repeat.
-fn together(readings: &[Readings], of: fn(&Readings) -> &Vec<Span>) -> Vec<u64> {
+fn together(readings: &[Readings], of: impl Fn(&Readings) -> &Vec<Span>) -> Vec<u64> {
     let repeats = readings.iter().map(|thread| of(thread).len()).min().unwrap_or(0);
     let of_all = |repeat: usize| {
         let spans = || readings.iter().map(|thread| of(thread)[repeat]);
@@ -107,12 +125,15 @@ impl Bench<'_> {
     /// The work of one thread; `first` is true for one of them.
     fn run(&self, part: &mut [u8], first: bool) -> Readings {
         part.fill(1);
-        let mut readings = Readings::default();
+        let mut readings = Readings { units: vec![Vec::new(); self.units.len()], ..Readings::default() };
         for _ in 0..self.task.repeats {
             readings.arithmetic.push(self.timed(|| {
                 black_box(arithmetic(black_box(1)));
             }));
             readings.multiply_adds.push(self.timed(burst));
+            for (unit, spans) in self.units.iter().zip(&mut readings.units) {
+                spans.push(self.timed(unit.run));
+            }
         }
         let mut swept_ns = 0;
         while !self.enough.load(Ordering::Relaxed) {
@@ -208,6 +229,7 @@ pub(crate) fn device<E: InferenceEngine>(
         threads: settings.threads,
         device: Some(bench.device().into()),
         precision: Some(bench.precision().into()),
+        units: Vec::new(),
     }))
 }
 

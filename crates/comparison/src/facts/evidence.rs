@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use configs::OwnCode;
 use protocol::untrusted::Foreign;
-use protocol::{Event, FileIdentity, Probed};
+use protocol::{Event, FileIdentity, Probed, Unit};
 use serde::{Deserialize, Serialize};
 use statistics::Looks;
 
@@ -525,6 +525,9 @@ pub struct Probe {
     /// The element type of the arithmetic.
     #[serde(default = "f32_name")]
     pub precision: Foreign,
+    /// Operations per second of each unit for narrower numbers that the CPU has, over all bursts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub units: BTreeMap<Unit, f64>,
 }
 
 fn cpu() -> Foreign {
@@ -558,6 +561,7 @@ impl Probe {
             threads: probed.threads,
             device: probed.device.clone().unwrap_or_else(cpu),
             precision: probed.precision.clone().unwrap_or_else(f32_name),
+            units: probed.units.iter().map(|it| (it.unit, rate(it.operations, &it.times_ns).0)).collect(),
         }
     }
 }

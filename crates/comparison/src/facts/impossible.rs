@@ -73,7 +73,7 @@ pub fn end(run: &mut Run) -> Option<RunFailure> {
 /// Whether the speeds and the duration of a probe in a journal are possible.
 pub fn is_possible(probe: &Probe) -> bool {
     let rates = [probe.read_bandwidth, probe.best_read_bandwidth, probe.arithmetic, probe.best_arithmetic];
-    rates.iter().all(|rate| (1.0..=RATE).contains(rate))
+    rates.iter().chain(probe.units.values()).all(|rate| (1.0..=RATE).contains(rate))
         && (1..=DAY).contains(&probe.compute_ns)
         && (1..=BYTES).contains(&probe.bytes)
         && (-1.0..=RATE).contains(&probe.drift)

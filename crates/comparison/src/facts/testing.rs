@@ -1,5 +1,7 @@
 //! Processes, plans and events made up for tests.
 
+use std::collections::BTreeMap;
+
 use bundle::{ModelConfig, Precision};
 use configs::Engine;
 use protocol::untrusted::Foreigns;
@@ -124,6 +126,7 @@ pub fn probe(read_bandwidth: f64, arithmetic: f64) -> Probe {
         threads: 2,
         device: "cpu".into(),
         precision: "f32".into(),
+        units: BTreeMap::new(),
     }
 }
 

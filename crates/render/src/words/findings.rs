@@ -10,7 +10,7 @@ use comparison::judge::report::limit::{Bound, Share};
 use comparison::judge::report::{LoadParts, Report, Row, Spread};
 use comparison::plan::{Plan, Rounds, Schedule};
 use protocol::untrusted::Foreign;
-use protocol::{Padding, Side};
+use protocol::{Padding, Side, Unit};
 
 use super::{Line, Summary, verdicts};
 use crate::table::{Table, Tone};
@@ -207,8 +207,18 @@ fn megabytes(bytes: f64) -> String {
 
 /// The share of the limit, and the limit.
 fn share(share: &Share) -> String {
-    let unit = if share.bound == Bound::Memory { "GB/s" } else { "GFLOP/s" };
-    format!("{} of {:.0} {unit}", percent(share.median), share.limit / 1e9)
+    let speed = match (share.bound, share.unit) {
+        (Bound::Memory, _) => format!("{:.0} GB/s", share.limit / 1e9),
+        (Bound::Compute, None) => format!("{:.0} GFLOP/s", share.limit / 1e9),
+        (Bound::Compute, Some(unit)) => operations(unit, share.limit),
+    };
+    format!("{} of {speed}", percent(share.median))
+}
+
+/// The speed of a unit: `2100 GFLOP/s (AMX BF16)`.
+fn operations(unit: Unit, speed: f64) -> String {
+    let of = if matches!(unit, Unit::Avx512Vnni | Unit::AmxInt8) { "GOP/s" } else { "GFLOP/s" };
+    format!("{:.0} {of} ({})", speed / 1e9, unit.name())
 }
 
 /// The cost of precisions for vectors of texts.
@@ -388,12 +398,14 @@ fn limits(report: &Report) -> Option<String> {
     };
     let device = report.plan.device.as_str();
     let precision = machine.probes.iter().find(|probe| probe.device == device).map(|probe| &probe.precision);
+    let units = machine.units.iter().map(|(&unit, &speed)| format!(", {}", operations(unit, speed)));
     Some(format!(
-        "{}: memory bandwidth {}, {} arithmetic {}",
+        "{}: memory bandwidth {}, {} arithmetic {}{}",
         if report.plan.is_on_gpu() { device } else { "the machine" },
         of(machine.read_bandwidth.as_ref()?, "GB/s"),
         precision.map_or("f32", |precision| precision.as_str()),
-        of(machine.arithmetic.as_ref()?, "GFLOP/s")
+        of(machine.arithmetic.as_ref()?, "GFLOP/s"),
+        units.collect::<String>(),
     ))
 }
 

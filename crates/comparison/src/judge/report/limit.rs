@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 
 use bundle::{BundleError, ModelConfig, Precision, StoredTensor};
+use protocol::Unit;
 use serde::{Deserialize, Serialize};
 use statistics::median;
 
+use crate::facts::arithmetic::Multiplied;
 use crate::facts::evidence::{Evidence, Probe, Process};
 use crate::facts::run::Run;
 use crate::judge::metrics::{Metric, by_round, by_round_of};
@@ -92,8 +94,8 @@ pub struct Limit {
     /// padding.
     pub operations: f64,
     pub decode: Option<Share>,
-    /// Share of the limit of arithmetic, in the precision that the probe computed in: the limits of others
-    /// are not measured.
+    /// Share of the limit of arithmetic, on the unit that multiplies the numbers that were observed; where nothing was
+    /// observed, in the precision that the probe computed in.
     pub prefill: Option<Share>,
     /// The same for that batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,6 +112,9 @@ pub struct Share {
     /// Median of the machine's speed: bytes per second, or operations per second.
     pub limit: f64,
     pub bound: Bound,
+    /// The unit of the CPU whose speed it is; none for f32 and for memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<Unit>,
 }
 
 /// The resource that sets a limit.
@@ -138,13 +143,39 @@ pub fn limits(plan: &Plan, config: &ModelConfig, evidence: &Evidence) -> BTreeMa
     plan.contenders.iter().filter_map(of_contender).collect()
 }
 
-pub(crate) fn is_probed(plan: &Plan, evidence: &Evidence, precision: Precision) -> bool {
-    probes(plan, evidence).all(|probe| probe.precision == precision.name())
+/// The speed that products of so many rows can reach in each round, by the numbers that the contender was seen to
+/// multiply; where nothing was seen, by its precision. Nothing if that speed was not measured.
+pub(crate) fn arithmetic(
+    plan: &Plan,
+    evidence: &Evidence,
+    contender: (&str, Precision),
+    rows: usize,
+) -> Option<(Option<Unit>, Vec<Option<f64>>)> {
+    let (label, precision) = contender;
+    let observed = match evidence.arithmetic.get(label) {
+        Some(Ok(observed)) if !plan.is_on_gpu() => {
+            observed.iter().rev().find(|it| it.rows <= rows).or(observed.first()).map(|it| it.multiplied)
+        }
+        _ => None,
+    };
+    let units = match observed {
+        None if !probes(plan, evidence).all(|probe| probe.precision == precision.name()) => return None,
+        None | Some(Multiplied::F32 | Multiplied::Bits11) => [].as_slice(),
+        Some(Multiplied::Bf16) => &[Unit::AmxBf16, Unit::Avx512Bf16],
+        Some(Multiplied::Int8(_) | Multiplied::Int8Shared) => &[Unit::AmxInt8, Unit::Avx512Vnni],
+    };
+    let is_there = |unit: &&Unit| probes(plan, evidence).all(|probe| probe.units.contains_key(unit));
+    let unit = units.iter().find(is_there).copied();
+    // Without a unit of their own, numbers in bf16 are multiplied in f32; integers in ways that are not measured.
+    if unit.is_none() && units.contains(&Unit::AmxInt8) {
+        return None;
+    }
+    let speed = |probe: &Probe| unit.map_or(probe.arithmetic, |unit| probe.units[&unit]);
+    Some((unit, beside(plan, evidence, label, speed)))
 }
 
 fn limit(plan: &Plan, evidence: &Evidence, label: &str, precision: Precision, work: Work) -> Limit {
-    let (bandwidth, arithmetic): (Vec<_>, Vec<_>) =
-        beside(plan, evidence, label).map(|speeds| (speeds.map(|s| s.0), speeds.map(|s| s.1))).unzip();
+    let bandwidth = beside(plan, evidence, label, |probe| probe.read_bandwidth);
     let rates = by_round(Metric::Throughput, plan, evidence, label);
     let steps = rates.into_iter().map(|rate| Some(rate? / plan.work.batch() as f64));
     let decode = share(steps, &bandwidth, work.step_bytes(), Bound::Memory);
@@ -158,7 +189,12 @@ fn limit(plan: &Plan, evidence: &Evidence, label: &str, precision: Precision, wo
         let ms: f64 = cases.iter().map(|of_case| of_case[round]).sum::<Option<f64>>()?;
         Some(1e3 / ms)
     });
-    let by_compute = share(prefills.clone(), &arithmetic, work.prefill, Bound::Compute);
+    let rows = (0..plan.work.cases()).map(|case| plan.work.case_tokens(case)).min().unwrap_or(0);
+    let arithmetic = arithmetic(plan, evidence, (label, precision), rows);
+    let by_compute = arithmetic.as_ref().and_then(|(unit, speeds)| {
+        let share = share(prefills.clone(), speeds, work.prefill, Bound::Compute)?;
+        Some(Share { unit: *unit, ..share })
+    });
     // Each case reads the weights once.
     let bytes = work.weights * plan.work.cases() as f64;
     let by_memory = share(prefills, &bandwidth, bytes, Bound::Memory);
@@ -171,7 +207,7 @@ fn limit(plan: &Plan, evidence: &Evidence, label: &str, precision: Precision, wo
         kv_cache: work.kv_cache,
         operations: work.prefill,
         decode,
-        prefill: prefill.filter(|_| is_probed(plan, evidence, precision)),
+        prefill: prefill.filter(|_| arithmetic.is_some()),
         encoding: None,
     }
 }
@@ -182,22 +218,22 @@ pub(crate) fn probes<'a>(plan: &'a Plan, evidence: &'a Evidence) -> impl Iterato
     evidence.probes.iter().filter(|probe| probe.device == plan.device.as_str())
 }
 
-/// Read bandwidth and arithmetic at each round's process: the mean of the probes before and after it.
-pub(crate) fn beside<'a>(
-    plan: &'a Plan,
-    evidence: &'a Evidence,
-    label: &'a str,
-) -> impl Iterator<Item = Option<(f64, f64)>> + 'a {
+/// A speed at each round's process: the mean of the probes before and after it.
+pub(crate) fn beside(
+    plan: &Plan,
+    evidence: &Evidence,
+    label: &str,
+    speed: impl Fn(&Probe) -> f64,
+) -> Vec<Option<f64>> {
     let rounds = evidence.runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
-    (0..rounds).map(move |round| {
+    let at = |round: usize| {
         let run = evidence.runs.iter().find(|run| run.framework == label && run.round == round)?;
         let is_it = |process: &Process| process.is(run);
         let is_beside = |probe: &&Probe| probe.before.iter().chain(&probe.after).any(is_it);
-        let probes: Vec<&Probe> = probes(plan, evidence).filter(is_beside).collect();
-        let count = probes.len() as f64;
-        let mean = |of: fn(&Probe) -> f64| probes.iter().map(|probe| of(probe)).sum::<f64>() / count;
-        (count > 0.0).then(|| (mean(|probe| probe.read_bandwidth), mean(|probe| probe.arithmetic)))
-    })
+        let speeds: Vec<f64> = probes(plan, evidence).filter(is_beside).map(&speed).collect();
+        (!speeds.is_empty()).then(|| speeds.iter().sum::<f64>() / speeds.len() as f64)
+    };
+    (0..rounds).map(at).collect()
 }
 
 pub(crate) fn share(
@@ -209,7 +245,7 @@ pub(crate) fn share(
     let values: Vec<Option<f64>> =
         times_a_second.zip(limits).map(|(rate, limit)| Some(work * rate? / (*limit)?)).collect();
     let known = |values: &[Option<f64>]| median(&values.iter().copied().flatten().collect::<Vec<_>>());
-    Some(Share { median: known(&values)?, limit: known(limits)?, values, bound })
+    Some(Share { median: known(&values)?, limit: known(limits)?, values, bound, unit: None })
 }
 
 // Impossible results: each is flagged in the report, whatever the rules decide. Either the measurement or
@@ -358,6 +394,7 @@ fn wider_is_faster(plan: &Plan, evidence: &Evidence) -> Vec<Flag> {
 
 #[cfg(test)]
 mod tests {
+    use crate::facts::arithmetic::Arithmetic;
     use crate::facts::testing::{self, config};
     use protocol::{Marks, Sample};
 
@@ -448,6 +485,25 @@ mod tests {
         assert_eq!(prefill(1e9, Precision::F32), Some((0.5, Bound::Compute)));
         assert_eq!(prefill(2e8, Precision::F32), Some((0.75, Bound::Memory)));
         assert_eq!(prefill(1e9, Precision::F16), None);
+    }
+
+    #[test]
+    fn prefill_is_compared_with_the_unit_for_what_is_multiplied() {
+        let seen = |multiplied, units: &[(Unit, f64)]| {
+            let mut evidence = evidence(&[2e9]);
+            evidence.probes[0].units = units.iter().copied().collect();
+            let observed = Arithmetic { rows: 1, multiplied, adds_in_f32: true };
+            evidence.arithmetic.insert("a".into(), Ok(vec![observed]));
+            let limit = limit(&testing::plan(&["a"]), &evidence, "a", Precision::Bf16, WORK);
+            limit.prefill.map(|share| (share.limit, share.unit))
+        };
+        let units = [(Unit::Avx512Bf16, 2e9), (Unit::AmxBf16, 3e9), (Unit::AmxInt8, 4e9)];
+        assert_eq!(seen(Multiplied::F32, &units), Some((1e9, None)));
+        assert_eq!(seen(Multiplied::Bf16, &units), Some((3e9, Some(Unit::AmxBf16))));
+        assert_eq!(seen(Multiplied::Bf16, &units[..1]), Some((2e9, Some(Unit::Avx512Bf16))));
+        assert_eq!(seen(Multiplied::Bf16, &[]), Some((1e9, None)), "multiplied in f32");
+        assert_eq!(seen(Multiplied::Int8(32), &units), Some((4e9, Some(Unit::AmxInt8))));
+        assert_eq!(seen(Multiplied::Int8(32), &[]), None);
     }
 
     #[test]

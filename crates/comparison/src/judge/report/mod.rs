@@ -15,7 +15,7 @@ pub mod variation;
 pub mod verdicts;
 pub mod warnings;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bundle::{Manifest, ModelConfig};
 use fairness::{Breach, MACHINE, RuleState};
@@ -23,7 +23,7 @@ pub use hybrid::Hybrid;
 use limit::Flag;
 use prompts::PromptFigures;
 pub use prompts::{LoadParts, Loads};
-use protocol::{GpuWork, Memory, untrusted};
+use protocol::{GpuWork, Memory, Unit, untrusted};
 use row::Floor;
 pub use row::{Energy, Kind, Reason, Requested, Row};
 use serde::{Deserialize, Serialize};
@@ -111,6 +111,9 @@ pub struct Machine {
     /// Over all probes of the device that computed: bytes and operations per second.
     pub read_bandwidth: Option<Spread>,
     pub arithmetic: Option<Spread>,
+    /// Operations per second of the CPU's units for narrower numbers, medians of the probes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub units: BTreeMap<Unit, f64>,
     /// Largest drift that a probe saw, as a share.
     pub drift: Option<f64>,
     /// The reasons why rounds were repeated, or were noisy and accepted.
@@ -143,6 +146,14 @@ impl Machine {
             rounds: evidence.noises.clone(),
             read_bandwidth: spread(|probe| probe.read_bandwidth, |probe| probe.best_read_bandwidth),
             arithmetic: spread(|probe| probe.arithmetic, |probe| probe.best_arithmetic),
+            units: probes()
+                .flat_map(|probe| probe.units.keys())
+                .filter_map(|unit| {
+                    let speeds: Vec<f64> =
+                        probes().filter_map(|probe| probe.units.get(unit).copied()).collect();
+                    Some((*unit, median(&speeds)?))
+                })
+                .collect(),
             drift: probes().map(|probe| probe.drift).reduce(f64::max),
             probes: evidence.probes.clone(),
             complaints: evidence.complaints.clone(),

@@ -12,7 +12,7 @@ use crate::facts::evidence::Evidence;
 use crate::history::Case;
 use crate::judge::metrics::Metric::*;
 use crate::judge::metrics::by_round_of;
-use crate::judge::report::limit::{Bound, Limit, beside, is_probed, share};
+use crate::judge::report::limit::{Bound, Limit, Share, arithmetic, share};
 use crate::plan::work::{Encode, encode};
 use crate::plan::{Contender, Plan, WorkKind};
 
@@ -138,15 +138,18 @@ pub(crate) fn limit(
     let operations = operations(config, texts.iter().map(Vec::len));
     let times = by_round_of(Total, case..case + 1, plan, evidence, label);
     let rates = times.into_iter().map(|ms| Some(1e3 / ms?));
-    let arithmetic: Vec<_> = beside(plan, evidence, label).map(|speeds| Some(speeds?.1)).collect();
-    let share = share(rates, &arithmetic, operations, Bound::Compute);
+    let rows = plan.work.case_tokens(case);
+    let arithmetic = arithmetic(plan, evidence, (label, contender.precision), rows);
+    let encoding = arithmetic.and_then(|(unit, speeds)| {
+        Some(Share { unit, ..share(rates, &speeds, operations, Bound::Compute)? })
+    });
     Some(Limit {
         weights: weights(config, contender.precision).ok()? as f64,
         kv_cache: 0.0,
         operations,
         decode: None,
         prefill: None,
-        encoding: share.filter(|_| is_probed(plan, evidence, contender.precision)),
+        encoding,
     })
 }
 
