@@ -1,16 +1,17 @@
 //! The bundle's quantised weights in candle's block formats, byte for byte.
 //!
-//! Both formats cut a row into blocks of 32 inputs with a scale in f16 each:
+//! Two cut a row into blocks of 32 inputs with a scale in f16 each, one into blocks of 256:
 //!
 //! | precision | blocks | bytes of a block |
 //! |---|---|---|
 //! | int8 | Q8_0 | scale, 32 integers; the row's scale is repeated in each of its blocks |
 //! | int4 | Q4_0 | scale, 16 bytes; byte i holds code i in its low half and code i + 16 in its high half |
+//! | int4 | Q4_K, where the bundle's scales allow it: candle repacks no other type of 4 bits | [`Quantised::q4_k`] |
 //!
 //! At precision `file` the blocks are the file's own, of one type or, stacked, of several.
 //!
 //! The blocks are copied and not quantised again, so that they hold the bundle's integers and scales. In
-//! products, candle rounds the activations to 8 bits, in blocks of 32 with a scale each.
+//! products, candle rounds the activations to 8 bits, in blocks of 32, or of 256 for Q4_K, with a scale each.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,6 +25,9 @@ use rayon::prelude::*;
 use crate::elements::with_f32;
 use crate::kernels::Kernels;
 
+/// candle repacks so many rows together (`TILE_N` in its `repack_x86.rs`).
+const REPACKED_ROWS: usize = 16;
+
 /// Inputs that share a scale.
 const BLOCK: usize = 32;
 
@@ -35,6 +39,13 @@ const Q4_0_BYTES: usize = SCALE_BYTES + BLOCK / 2;
 
 /// The blocks of an int8 or int4 weight, `[out, in]`.
 fn encode(weight: &Quantised<'_>) -> Result<QTensor> {
+    if weight.rows.is_multiple_of(REPACKED_ROWS) {
+        let rows: Option<Vec<Vec<u8>>> =
+            (0..weight.rows).into_par_iter().map(|row| weight.q4_k(row)).collect();
+        if let Some(rows) = rows {
+            return own(BlockKind::Q4K, (weight.rows, weight.columns), &rows.concat());
+        }
+    }
     let (dtype, block_bytes) = match weight.precision {
         Precision::Int8 => (GgmlDType::Q8_0, Q8_0_BYTES),
         Precision::Int4 => (GgmlDType::Q4_0, Q4_0_BYTES),
@@ -154,9 +165,16 @@ impl Blocks {
 
     /// Whose code dequantises them, human-readable.
     pub(crate) fn dequantises(&self) -> &'static str {
-        match self.kernels {
-            Kernels::Own if self.precision != Precision::File => "the engine's own loops",
-            _ => "candle",
+        if self.own_loop().is_some() { "the engine's own loops" } else { "candle" }
+    }
+
+    /// The engine's own code for a row, with the bytes of a block.
+    fn own_loop(&self) -> Option<(usize, fn(&[u8], &mut [f32]))> {
+        match self.tensors[0].dtype() {
+            _ if self.kernels == Kernels::Candle || self.precision == Precision::File => None,
+            GgmlDType::Q8_0 => Some((Q8_0_BYTES, dequantise_q8_0)),
+            GgmlDType::Q4_0 => Some((Q4_0_BYTES, dequantise_q4_0)),
+            _ => None,
         }
     }
 
@@ -172,14 +190,10 @@ impl Blocks {
     /// The rows from `first`, as many as fit into `out`, in f32.
     pub(crate) fn dequantise(&self, first: usize, out: &mut [f32]) -> Result<()> {
         let (_, columns) = self.dims()?;
-        if self.kernels == Kernels::Candle || self.precision == Precision::File {
+        let Some((block_bytes, dequantise)) = self.own_loop() else {
             return self.dequantise_by_candle(first, columns, out);
-        }
-        let bytes = self.tensors[0].data()?;
-        let (row_bytes, dequantise) = match self.tensors[0].dtype() {
-            GgmlDType::Q8_0 => (columns / BLOCK * Q8_0_BYTES, dequantise_q8_0 as fn(&[u8], &mut [f32])),
-            _ => (columns / BLOCK * Q4_0_BYTES, dequantise_q4_0 as fn(&[u8], &mut [f32])),
         };
+        let (bytes, row_bytes) = (self.tensors[0].data()?, columns / BLOCK * block_bytes);
         for (row, out) in out.chunks_exact_mut(columns).enumerate() {
             dequantise(&bytes[(first + row) * row_bytes..][..row_bytes], out);
         }
@@ -290,22 +304,34 @@ mod tests {
         }
     }
 
-    /// Neighbouring codes differ, and so do the scales of neighbouring groups.
-    fn example(precision: Precision, rows: usize, columns: usize) -> (Vec<u8>, Vec<f32>) {
+    /// Neighbouring codes differ, and so do the scales of neighbouring groups; those of `multiples` are whole multiples of
+    /// one number.
+    fn example(precision: Precision, rows: usize, columns: usize, multiples: usize) -> (Vec<u8>, Vec<f32>) {
         let (codes, scales) = match precision {
             Precision::Int8 => (rows * columns, rows),
             _ => (rows * columns / 2, rows * columns / BLOCK),
         };
         let codes = (0..codes).map(|i| (i * 37 % 255) as u8 ^ 0x80);
-        (codes.collect(), (0..scales).map(|i| (1 + i % 200) as f32 / 256.0).collect())
+        (codes.collect(), (0..scales).map(|i| (1 + i % multiples) as f32 / 256.0).collect())
+    }
+
+    /// On some machines candle repacks only some of these, and the last alone are blocks of Q4_K.
+    const SHAPES: [(usize, usize, usize); 3] = [(5, 96, 200), (16, 256, 200), (16, 512, 63)];
+
+    #[test]
+    fn blocks_are_of_the_type_that_candle_repacks_where_the_scales_allow_it() {
+        let types = SHAPES.map(|(rows, columns, multiples)| {
+            let (codes, scales) = example(Precision::Int4, rows, columns, multiples);
+            blocks(Precision::Int4, rows, columns, &codes, &scales).dtypes()
+        });
+        assert_eq!(types.concat(), [GgmlDType::Q4_0, GgmlDType::Q4_0, GgmlDType::Q4K]);
     }
 
     #[test]
     fn blocks_hold_the_bundle_s_integers_and_scales_bit_for_bit() {
-        // On some machines candle repacks one of these shapes and not the other.
-        for (rows, columns) in [(5, 96), (16, 256)] {
+        for (rows, columns, multiples) in SHAPES {
             for precision in [Precision::Int8, Precision::Int4] {
-                let (codes, scales) = example(precision, rows, columns);
+                let (codes, scales) = example(precision, rows, columns, multiples);
                 let scales = bytes(&scales);
                 let weight = quantised(precision, rows, columns, &codes, &scales);
                 let ours = weight.dequantised();
@@ -330,9 +356,9 @@ mod tests {
 
     #[test]
     fn products_are_those_with_the_dequantised_weight() {
-        for (rows, columns) in [(5, 96), (16, 256)] {
+        for (rows, columns, multiples) in SHAPES {
             for precision in [Precision::Int8, Precision::Int4] {
-                let (codes, scales) = example(precision, rows, columns);
+                let (codes, scales) = example(precision, rows, columns, multiples);
                 let weight = blocks(precision, rows, columns, &codes, &scales);
                 let mut wide = vec![0.0; rows * columns];
                 weight.dequantise(0, &mut wide).unwrap();

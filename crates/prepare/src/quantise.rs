@@ -1,13 +1,14 @@
 //! From f32 to the codes and scales of [`bundle::quantised`], round-to-nearest: no calibration data, no search.
 //!
 //! - int8: one scale for each row, its largest magnitude over 127.
-//! - int4: one for each group of 32, the signed value of largest magnitude over −8, so that this value is
-//!   exact and all sixteen codes are used. The method of ggml's Q4_0 (G. Gerganov and others).
+//! - int4: one for each group of 32, so that codes −8 to 7 span it. Where a row is a multiple of 256, it is rounded to a
+//!   multiple of one number, which blocks of Q4_K need ([`bundle::quantised`]). Elsewhere it is the signed value of largest
+//!   magnitude over −8, so that this value is exact, as in ggml's Q4_0 (G. Gerganov and others).
 //! - nf4: one for each block of 64, its largest magnitude; codes are the nearest of the sixteen values. QLoRA's
 //!   (Dettmers and others, 2023), without its second quantisation, of the scales.
 
 use bundle::Precision;
-use bundle::quantised::{INT4_GROUP, INT4_OFFSET, NF4, NF4_BLOCK};
+use bundle::quantised::{INT4_BLOCK, INT4_GROUP, INT4_OFFSET, MOST_MULTIPLE, NF4, NF4_BLOCK, units};
 use half::{bf16, f16};
 
 #[derive(Debug, Default, PartialEq)]
@@ -25,6 +26,16 @@ pub(crate) fn quantise(values: &[f32], columns: usize, precision: Precision) -> 
         _ => columns,
     };
     let mut coded = Coded::default();
+    if precision == Precision::Int4 && columns.is_multiple_of(INT4_BLOCK) {
+        for (index, block) in values.chunks(INT4_BLOCK).enumerate() {
+            let scales = multiples(block).ok_or_else(|| index * INT4_BLOCK + largest(block).0)?;
+            for (group, scale) in block.chunks(INT4_GROUP).zip(&scales) {
+                int4(group, *scale, &mut coded.codes);
+            }
+            coded.scales.extend(scales);
+        }
+        return Ok(coded);
+    }
     for (index, group) in values.chunks(length).enumerate() {
         let (at, largest) = largest(group);
         let scale = match precision {
@@ -35,10 +46,7 @@ pub(crate) fn quantise(values: &[f32], columns: usize, precision: Precision) -> 
         let scale = scale.ok_or(index * length + at)?;
         coded.scales.push(scale);
         match precision {
-            Precision::Int4 => {
-                let code = |&value: &f32| (integer(value, scale, -8.0, 7.0) + INT4_OFFSET) as u8;
-                pack(group.iter().map(code), |even, odd| even | odd << 4, &mut coded.codes);
-            }
+            Precision::Int4 => int4(group, scale, &mut coded.codes),
             Precision::Nf4 => {
                 let code = |&value: &f32| nearest_nf4(value, scale);
                 pack(group.iter().map(code), |even, odd| even << 4 | odd, &mut coded.codes);
@@ -49,6 +57,30 @@ pub(crate) fn quantise(values: &[f32], columns: usize, precision: Precision) -> 
         }
     }
     Ok(coded)
+}
+
+fn int4(group: &[f32], scale: f32, out: &mut Vec<u8>) {
+    let code = |&value: &f32| (integer(value, scale, -8.0, 7.0) + INT4_OFFSET) as u8;
+    pack(group.iter().map(code), |even, odd| even | odd << 4, out);
+}
+
+/// The scales of the groups of a block, each rounded to a multiple of the smallest unit that is large enough for all of
+/// them; `None` above f16's largest.
+fn multiples(block: &[f32]) -> Option<Vec<f32>> {
+    let spanning = |group: &[f32]| {
+        let span = |(least, most): (f32, f32), value: &f32| (least.min(*value), most.max(*value));
+        let (least, most) = group.iter().fold((0.0, 0.0), span);
+        (-least / 8.0).max(most / 7.0)
+    };
+    let scales: Vec<f32> = block.chunks(INT4_GROUP).map(spanning).collect();
+    let largest = scales.iter().copied().fold(0.0, f32::max);
+    if largest == 0.0 {
+        return Some(scales);
+    }
+    let unit = units(largest / f32::from(MOST_MULTIPLE)).next()?;
+    // Q4_K holds eight times the unit, too.
+    let most = f32::from(MOST_MULTIPLE) * unit;
+    (most <= f16::MAX.to_f32()).then(|| scales.iter().map(|scale| (scale / unit).round() * unit).collect())
 }
 
 /// The value of largest magnitude, with its place; the first of several.
@@ -134,6 +166,30 @@ mod tests {
         let coded = quantise(&values, 64, Precision::Int4).unwrap();
         assert_eq!(coded.scales, [-1.0, 2.0]);
         assert_eq!((coded.codes[1] >> 4, coded.codes[20] & 15), (0, 0), "code −8");
+    }
+
+    #[test]
+    fn scales_of_a_block_of_int4_are_multiples_of_one_number() {
+        let values: Vec<f32> =
+            wave(1024).iter().enumerate().map(|(at, value)| value / (1 + at / 32) as f32).collect();
+        let coded = quantise(&values, 512, Precision::Int4).unwrap();
+        let (mut off, mut all) = (0.0, 0.0);
+        for ((group, codes), scale) in values.chunks(32).zip(coded.codes.chunks(16)).zip(&coded.scales) {
+            let codes = codes.iter().flat_map(|byte| [byte & 15, byte >> 4]);
+            for (value, code) in group.iter().zip(codes) {
+                let held = f32::from(code as i8 - INT4_OFFSET) * scale;
+                // Half a step, and what the rounding of the scale takes from the largest.
+                assert!((value - held).abs() <= 0.51 * scale + 8.0 * 0.5 / 42.0 * scale, "{value}: {held}");
+                off += (value - held).powi(2);
+                all += value.powi(2);
+            }
+        }
+        assert!((off / all).sqrt() < 0.1);
+        for scales in coded.scales.chunks(8) {
+            let largest = scales.iter().copied().fold(0.0, f32::max);
+            let unit = units(largest / 63.5).next().unwrap();
+            assert!(scales.iter().all(|scale| (scale / unit).fract() == 0.0), "{scales:?} of {unit}");
+        }
     }
 
     #[test]
