@@ -19,8 +19,9 @@ pub const VOCABULARY: usize = 512;
 /// 8-bit codes.
 pub const SHOWN: usize = 448;
 
-/// What the head multiplies with: a power of two, exact in every precision of [`head`].
-pub const FACTOR: f32 = 0.5;
+/// What the head multiplies with: a power of two, exact in every precision of [`head`]. Codes of int4 reach further below 0
+/// than above, so that it is eight steps of a power of two in that one, too.
+pub const FACTOR: f32 = -0.5;
 
 /// As a `config.json` says it.
 pub fn config(width: usize) -> Value {
@@ -54,9 +55,9 @@ pub fn head(row: usize, width: usize) -> Vec<f32> {
     let mut weights = vec![0.0; width];
     match weights[..SHOWN].get_mut(row) {
         Some(own) => *own = FACTOR,
-        None => weights[..SHOWN].fill(-FACTOR),
+        None => weights[..SHOWN].fill(FACTOR),
     }
-    // 127 codes of 2^-7, so that FACTOR is one, too.
+    // 127 codes of 2^-7, so that FACTOR is 64 of them.
     weights[width - 1] = 127.0 / 128.0;
     weights
 }

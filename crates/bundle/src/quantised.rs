@@ -228,7 +228,7 @@ fn unit_of<const N: usize>(scales: &[f32; N]) -> Option<(f32, [u8; N])> {
 pub fn units(least: f32) -> impl Iterator<Item = f32> {
     const SMALLEST: i32 = -24;
     let of = |exponent: i32| [1.0, 1.5].map(|factor| factor * 2.0_f32.powi(exponent));
-    let first = (least.log2().floor() as i32 - 1).max(SMALLEST);
+    let first = (least.log2().floor() as i32).saturating_sub(1).max(SMALLEST);
     // 1.5 times the smallest is none of f16.
     (first..=f32::MAX_EXP)
         .flat_map(of)

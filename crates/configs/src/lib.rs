@@ -158,9 +158,9 @@ impl Engine {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnCode {
-    /// Share of the CPU time of steps, 0 to 1.
+    /// Share of the CPU time of steps, 0 to 1; where there are none, of the smallest request.
     pub decode: f64,
-    /// Share of the CPU time of a prompt, 0 to 1.
+    /// Share of the CPU time of a prompt, 0 to 1; where there is none, of the largest request.
     pub prefill: f64,
     /// The parts of `configs/profile.toml` that it consists of, the largest first.
     #[serde(default)]

@@ -64,9 +64,11 @@ fn int4(group: &[f32], scale: f32, out: &mut Vec<u8>) {
     pack(group.iter().map(code), |even, odd| even | odd << 4, out);
 }
 
-/// The scales of the groups of a block, each rounded to a multiple of the smallest unit that is large enough for all of
-/// them; `None` above f16's largest.
+/// The scales of the groups of a block, each rounded to a multiple of the unit that suits them best; `None` above f16's
+/// largest.
 fn multiples(block: &[f32]) -> Option<Vec<f32>> {
+    /// Larger units round scales more coarsely, but may be the ones that these scales are multiples of.
+    const UNITS: usize = 3;
     let spanning = |group: &[f32]| {
         let span = |(least, most): (f32, f32), value: &f32| (least.min(*value), most.max(*value));
         let (least, most) = group.iter().fold((0.0, 0.0), span);
@@ -74,13 +76,17 @@ fn multiples(block: &[f32]) -> Option<Vec<f32>> {
     };
     let scales: Vec<f32> = block.chunks(INT4_GROUP).map(spanning).collect();
     let largest = scales.iter().copied().fold(0.0, f32::max);
-    if largest == 0.0 {
-        return Some(scales);
+    let rounded = |unit: f32| scales.iter().map(move |scale| (scale / unit).round() * unit);
+    let error =
+        |unit: f32| scales.iter().zip(rounded(unit)).map(|(scale, near)| (scale - near).abs()).sum::<f32>();
+    let mut best = f32::INFINITY;
+    let mut chosen = None;
+    for unit in units(largest / f32::from(MOST_MULTIPLE)).take(UNITS) {
+        if f32::from(MOST_MULTIPLE) * unit <= f16::MAX.to_f32() && error(unit) < best {
+            (best, chosen) = (error(unit), Some(rounded(unit).collect()));
+        }
     }
-    let unit = units(largest / f32::from(MOST_MULTIPLE)).next()?;
-    // Q4_K holds eight times the unit, too.
-    let most = f32::from(MOST_MULTIPLE) * unit;
-    (most <= f16::MAX.to_f32()).then(|| scales.iter().map(|scale| (scale / unit).round() * unit).collect())
+    chosen
 }
 
 /// The value of largest magnitude, with its place; the first of several.
@@ -179,7 +185,7 @@ mod tests {
             for (value, code) in group.iter().zip(codes) {
                 let held = f32::from(code as i8 - INT4_OFFSET) * scale;
                 // Half a step, and what the rounding of the scale takes from the largest.
-                assert!((value - held).abs() <= 0.51 * scale + 8.0 * 0.5 / 42.0 * scale, "{value}: {held}");
+                assert!((value - held).abs() <= 0.51 * scale + 8.0 * 0.5 / 21.0 * scale, "{value}: {held}");
                 off += (value - held).powi(2);
                 all += value.powi(2);
             }
@@ -187,9 +193,17 @@ mod tests {
         assert!((off / all).sqrt() < 0.1);
         for scales in coded.scales.chunks(8) {
             let largest = scales.iter().copied().fold(0.0, f32::max);
-            let unit = units(largest / 63.5).next().unwrap();
-            assert!(scales.iter().all(|scale| (scale / unit).fract() == 0.0), "{scales:?} of {unit}");
+            let is_unit = |unit: &f32| scales.iter().all(|scale| (scale / unit).fract() == 0.0);
+            assert!(units(largest / 63.5).take(4).any(|unit| is_unit(&unit)), "{scales:?}");
         }
+    }
+
+    #[test]
+    fn scales_that_are_multiples_of_one_number_are_kept() {
+        let mut values = vec![0.0; 256];
+        (values[3], values[40]) = (-0.5, -2.0);
+        let coded = quantise(&values, 256, Precision::Int4).unwrap();
+        assert_eq!(coded.scales[..3], [0.0625, 0.25, 0.0]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::safetensors::{Piece, Writer};
 use crate::{PrepareError, Reporter, Request};
 
 /// Part of every bundle's address. Must be raised if the same source starts to give other bytes.
-const RECIPE: u32 = 2;
+const RECIPE: u32 = 3;
 
 /// Makes the bundle of `model` contain everything that `request` needs.
 pub(crate) fn store(

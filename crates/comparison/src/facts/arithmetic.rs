@@ -193,8 +193,8 @@ fn are_of_bits(read: &[Vec<f64>], bits: u32) -> bool {
 
 /// Whether the last rows of the head give the sum of all numbers, but for the rounding of the logits to 16 bits.
 fn adds_up(logits: &[f32], read: &[f64], unit: f64) -> bool {
-    let sum: f64 = -f64::from(FACTOR) * read.iter().sum::<f64>();
-    let size: f64 = f64::from(FACTOR) * read.iter().map(|number| number.abs()).sum::<f64>();
+    let sum: f64 = f64::from(FACTOR) * read.iter().sum::<f64>();
+    let size: f64 = f64::from(FACTOR).abs() * read.iter().map(|number| number.abs()).sum::<f64>();
     let most = (size * unit).max(sum.abs() * 2.0_f64.powi(-8));
     logits[SHOWN..].iter().all(|logit| (f64::from(*logit) - sum).abs() <= most)
 }

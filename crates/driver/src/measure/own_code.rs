@@ -12,7 +12,8 @@ use crate::measure::perf::{self, Phase, Rule};
 use crate::measure::process::now;
 use crate::measure::session::Session;
 
-/// Tokens of the prompt and new tokens of a request that is mostly one phase.
+/// Tokens of the prompt and new tokens of a request that is mostly one phase. Of other work than continuing prompts, the
+/// smallest request stands for the first phase and the largest for the second.
 const LENGTHS: [(Phase, (usize, usize)); 2] = [(Phase::Decode, (16, 32)), (Phase::Prefill, (256, 1))];
 
 /// Narrower models take less time to compute than to dispatch, and shares of that say nothing.
@@ -26,7 +27,8 @@ impl Session<'_> {
     /// does a contender for which there is no time.
     pub(crate) fn observe_own_code(&mut self, rules: &Path) {
         let plan = self.crew.plan;
-        if plan.work.generate().is_none() || plan.is_on_gpu() || plan.request.quick {
+        let is_looked_at = plan.work.generate().is_some() || plan.work.encode().is_some();
+        if !is_looked_at || plan.is_on_gpu() || plan.request.quick {
             return;
         }
         if self.crew.bundle.config().hidden_size < LEAST_WIDTH {
@@ -57,12 +59,24 @@ impl Crew<'_> {
     fn own_code(&self, index: usize, rules: &[Rule]) -> Result<OwnCode> {
         perf::require_perf()?;
         let contender: &Contender = &self.plan.contenders[index];
-        for (_, (prompt, new)) in LENGTHS {
-            plan::work::check_context(prompt, new, self.bundle.config())?;
+        let work = &self.plan.work;
+        if work.generate().is_some() {
+            for (_, (prompt, new)) in LENGTHS {
+                plan::work::check_context(prompt, new, self.bundle.config())?;
+            }
         }
         let job = |phase: Phase| {
-            let lengths = LENGTHS.iter().find(|(of, _)| *of == phase).map_or((1, 1), |(_, lengths)| *lengths);
-            self.job(contender, perf::task(self.vocabulary(), lengths))
+            if work.generate().is_some() {
+                let lengths =
+                    LENGTHS.iter().find(|(of, _)| *of == phase).map_or((1, 1), |(_, lengths)| *lengths);
+                return (self.job(contender, perf::task(self.vocabulary(), lengths)), 0, phase.name());
+            }
+            let (cases, tokens) = (0..work.cases(), |case: &usize| work.case_tokens(*case));
+            let (case, named) = match phase {
+                Phase::Decode => (cases.min_by_key(tokens), "smallest request"),
+                Phase::Prefill => (cases.max_by_key(tokens), "largest request"),
+            };
+            (self.job(contender, perf::measured(work.of_reference())), case.unwrap_or(0), named)
         };
         perf::own_code(&contender.label, &self.workers[index], job, rules).map_err(|failure| match failure {
             Failure::Interrupted => Failure::failed("it was interrupted"),

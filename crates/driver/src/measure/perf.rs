@@ -60,7 +60,7 @@ pub(crate) fn profile(
     requests: usize,
     rules: &[Rule],
 ) -> Result<String> {
-    let samples = sampled(label, worker, job, requests..=requests, FREQUENCY)?;
+    let samples = sampled(label, worker, (job, 0), requests..=requests, FREQUENCY)?;
     Ok(table(&parts(rules, samples)))
 }
 
@@ -70,17 +70,18 @@ const SAMPLED: Duration = Duration::from_secs(1);
 const MOST_REQUESTS: usize = 1000;
 
 /// How much of the worker's CPU time is arithmetic of the engine, by the parts that the rules call so. `job`: the job of a
-/// task, of steps and of a prompt.
+/// phase, the case whose requests are that phase, and its name.
 pub(crate) fn own_code(
     label: &str,
     worker: &Worker,
-    job: impl Fn(Phase) -> Job,
+    job: impl Fn(Phase) -> (Job, usize, &'static str),
     rules: &[Rule],
 ) -> Result<OwnCode> {
     let mut own = OwnCode::default();
     let mut all: Vec<(String, f64)> = Vec::new();
     for phase in [Phase::Decode, Phase::Prefill] {
-        let samples = busy(rules, sampled(label, worker, &job(phase), 1..=MOST_REQUESTS, MANY)?);
+        let (job, case, named) = job(phase);
+        let samples = busy(rules, sampled(label, worker, (&job, case), 1..=MOST_REQUESTS, MANY)?);
         let parts = own_parts(rules, &samples);
         let share = parts.iter().fold(0.0, |sum, (_, share)| sum + share);
         match phase {
@@ -88,8 +89,8 @@ pub(crate) fn own_code(
             Phase::Prefill => own.prefill = share,
         }
         if let Some(most) = samples.iter().max_by(|a, b| a.share.total_cmp(&b.share)) {
-            let (of, name, object) = (phase.name(), short(&most.symbol), &most.object);
-            own.kernels.push(format!("{of}: {name} of {object}, {:.0} %", most.share));
+            let (name, object) = (short(&most.symbol), &most.object);
+            own.kernels.push(format!("{named}: {name} of {object}, {:.0} %", most.share));
         }
         all.extend(parts);
     }
@@ -122,11 +123,11 @@ pub(crate) fn knows_own_code(rules: &[Rule]) -> bool {
     rules.iter().any(|rule| rule.own)
 }
 
-/// perf's samples of a job: of the fewest requests at least, and of more up to the most, until [`SAMPLED`].
+/// perf's samples of a job and a case: of the fewest requests at least, and of more up to the most, until [`SAMPLED`].
 fn sampled(
     label: &str,
     worker: &Worker,
-    job: &Job,
+    job: (&Job, usize),
     requests: RangeInclusive<usize>,
     frequency: &str,
 ) -> Result<Vec<Sample>> {
@@ -151,7 +152,7 @@ fn report(data: &Path) -> Result<Vec<Sample>> {
 /// Runs the worker under perf, which records from the end of warm-up to the last answer.
 fn record(
     worker: &Worker,
-    job: &Job,
+    (job, case): (&Job, usize),
     (requests, frequency): (RangeInclusive<usize>, &str),
     scratch: &Path,
 ) -> Result<Ending> {
@@ -175,7 +176,7 @@ fn record(
         let is_due =
             |done: usize| done < *requests.start() || (done < *requests.end() && begun.elapsed() < SAMPLED);
         let mut done = 0;
-        while is_due(done) && running.request(0, None).is_some() {
+        while is_due(done) && running.request(case, None).is_some() {
             done += 1;
         }
         if !is_due(done) {
@@ -379,14 +380,18 @@ impl WorkArgs {
 pub(crate) fn task(vocab_size: usize, (prompt, new_tokens): (usize, usize)) -> Task {
     let tokens = |count: usize| (0..count).map(|i| ((100 + i % 100) % vocab_size) as u32).collect();
     let case = Case { prompts: vec![tokens(prompt)], trace: vec![tokens(new_tokens)], ..Case::default() };
+    measured(Work::Generate(GenerateWork {
+        cases: vec![case],
+        new_tokens,
+        decode: Decode::Forced,
+        kv_cache: KvCache::On,
+        prefill_chunk: None,
+    }))
+}
+
+pub(crate) fn measured(work: Work) -> Task {
     Task::Measure(Measure {
-        work: Work::Generate(GenerateWork {
-            cases: vec![case],
-            new_tokens,
-            decode: Decode::Forced,
-            kv_cache: KvCache::On,
-            prefill_chunk: None,
-        }),
+        work,
         warmup: Warmup {
             min_iterations: 1,
             max_iterations: MOST_WARMUP,

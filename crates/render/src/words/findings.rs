@@ -72,9 +72,7 @@ const fn finding(label: &'static str, cell: fn(&Report, &Row) -> Option<String>)
 
 const FINDINGS: [Finding; 27] = [
     finding("activations are multiplied with weights in", |_, row| products(row)),
-    finding("arithmetic that is not the framework's, of the CPU time of steps and of a prompt", |_, row| {
-        own_code(row)
-    }),
+    finding("arithmetic that is not the framework's, of the CPU time of {phases}", |_, row| own_code(row)),
     finding("instructions, as the framework says", |_, row| {
         Some(row.hello.as_ref()?.cpu_capability.as_ref()?.as_str().to_owned())
     }),
@@ -173,7 +171,8 @@ impl Finding {
             true => (plan.device.as_str(), "memory of the host"),
             false => ("the machine", "peak memory"),
         };
-        self.label.replace("{machine}", machine).replace("{memory}", memory)
+        let label = self.label.replace("{machine}", machine).replace("{memory}", memory);
+        label.replace("{phases}", phases(plan))
     }
 
     /// "processes: candle 6 flat; ort 5 flat, 1 warming up".
@@ -311,7 +310,16 @@ pub(crate) fn products(row: &Row) -> Option<String> {
     arithmetic::words(&row.arithmetic, row.precision.requested.name())
 }
 
-/// The engine's own arithmetic: "0.9 %, 6.1 % (own attention, own norms)", of steps and of a prompt.
+/// Of whose CPU time the two shares of the engine's own arithmetic are.
+pub(crate) fn phases(plan: &Plan) -> &'static str {
+    if plan.work.generate().is_some() {
+        "steps and of a prompt"
+    } else {
+        "the smallest and of the largest request"
+    }
+}
+
+/// The engine's own arithmetic: "0.9 %, 6.1 % (own attention, own norms)", of [`phases`].
 pub(crate) fn own_code(row: &Row) -> Option<String> {
     let own = row.own_code.as_ref()?;
     let recorded = own.recorded.as_ref().map(|day| format!("measured on {day}"));

@@ -350,7 +350,8 @@ fn provenance(report: &Report) -> [Option<String>; 3] {
     [
         together(&products).map(|told| format!("Multiplied in: {told}.")),
         together(&own).map(|told| {
-            format!("Not the framework's arithmetic, of the CPU time of steps and of a prompt: {told}.")
+            let phases = findings::phases(&report.plan);
+            format!("Not the framework's arithmetic, of the CPU time of {phases}: {told}.")
         }),
         together(&each(&|row| against_stock(report, row)))
             .map(|told| format!("Against its own column: {told}.")),
