@@ -531,7 +531,7 @@ fn multiply(library: &Library, products: Products, inputs: [f32; 2]) -> ort::Res
     let mut graph = GraphBuilder::new("product", Storage::Memory(Vec::new()));
     graph.input("in", DataType::Float, &[Dim::Fixed(1), Dim::Fixed(COLUMNS)]);
     graph.output("out", DataType::Float, &[Dim::Fixed(1), Dim::Fixed(ROWS)]);
-    quantised_product(&mut graph, products, WITH_INT8, ("in", ("weight", &weight), "out"));
+    quantised_product(&mut graph, products, WITH_INT8, ("in", ("weight", &weight, ""), "out"));
     let mut session = compile(library, graph)?;
     let mut row = vec![0.0f32; COLUMNS];
     row[..2].copy_from_slice(&inputs);
