@@ -198,6 +198,11 @@ pub enum BundleError {
     Shape { path: PathBuf, name: String, found: Vec<usize>, expected: Vec<usize> },
     #[error("tensor {name:?} in {path} is stored as {found}, not as {expected}")]
     ElementType { path: PathBuf, name: String, found: String, expected: Element },
+    #[error(
+        "tensor {name:?} begins at byte {start} of {path}, which is not a multiple of {alignment}, so it cannot be \
+         read in place: prepare the model again, or take another precision"
+    )]
+    Alignment { path: PathBuf, name: String, start: usize, alignment: usize },
     #[error("{precision} needs rows of a multiple of {multiple}, but tensor {name:?} has rows of {columns}")]
     Quantisation { precision: Precision, name: String, columns: usize, multiple: usize },
     #[error(

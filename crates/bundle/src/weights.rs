@@ -72,6 +72,11 @@ impl Weights {
                 });
             }
             let range = data + info.data_offsets.0..data + info.data_offsets.1;
+            let alignment = alignment(precision, spec);
+            if !range.start.is_multiple_of(alignment) {
+                let (path, name, start) = (path.to_path_buf(), spec.name.clone(), range.start);
+                return Err(BundleError::Alignment { path, name, start, alignment });
+            }
             let entry =
                 Entry { shape: info.shape.clone(), element: spec.element, range, blocks: spec.blocks };
             tensors.insert(spec.name.clone(), entry);
@@ -220,5 +225,16 @@ impl Weights {
         self.tensors
             .get(name)
             .ok_or_else(|| BundleError::MissingTensor { path: self.path.clone(), name: name.to_owned() })
+    }
+}
+
+/// What the offset of a tensor's first byte must be a multiple of: engines read it in place, by aligned loads. A block
+/// begins with its scale in f16. Blocks of any length may be before a vector at precision `file`, which engines copy.
+fn alignment(precision: Precision, stored: &StoredTensor) -> usize {
+    match stored.blocks {
+        Some(BlockKind::F32) => 4,
+        Some(_) => 2,
+        None if precision == Precision::File => 1,
+        None => stored.element.bytes(),
     }
 }

@@ -25,7 +25,9 @@ const JOBS: usize = 4;
 const DIVIDED: usize = 1 << 16;
 
 thread_local! {
-    /// Whether this thread is computing a job. A job that called the pool again would wait for itself.
+    /// Whether this thread is computing a job. A job that called the pool again would wait for itself: candle guards its
+    /// own threads against that, but not the calling thread, which holds the pool's lock. So jobs call
+    /// [`each_element`], and of candle only what `what_jobs_call_of_candle_ends` lists.
     static COMPUTES: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -50,8 +52,9 @@ pub(crate) fn request_threads(threads: usize, divides: bool) {
 fn set(variable: &str, number: usize) {
     let wanted = number.to_string();
     if std::env::var(variable).as_deref() != Ok(&wanted) {
-        // SAFETY: std guards its own accesses to the environment with a lock, and nothing in this
-        // process reads it by other means: candle, rayon and the worker are Rust throughout.
+        // SAFETY: std guards its own accesses to the environment with a lock, and candle, rayon and the worker are Rust
+        // throughout. In a hybrid, libtorch and ONNX Runtime read it by other means, but on this thread alone so far:
+        // candle is the first of two frameworks to load, and theirs start threads when they load or compute.
         #[allow(unsafe_code)]
         unsafe {
             std::env::set_var(variable, wanted);
@@ -172,9 +175,80 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use candle_core::bail;
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    use candle_core::quantized::{GgmlDType, QTensor};
+    use candle_core::{DType, bail};
+    use candle_nn::{ops, rotary_emb};
 
     use super::*;
+
+    /// Set in the process that calls candle within jobs, to what it is to call.
+    const CALLS: &str = "TEST_CALLS_WITHIN_JOBS";
+
+    /// What jobs call of candle. It gets more elements than candle computes on one thread.
+    fn call_within_jobs() {
+        let [rows, heads, width] = [320, 4, 64];
+        let x = Tensor::ones((rows, heads * width), DType::F32, &Device::Cpu).unwrap();
+        let by_row = Tensor::ones(heads * width, DType::F32, &Device::Cpu).unwrap();
+        let turns = Tensor::ones((rows, width / 2), DType::F32, &Device::Cpu).unwrap();
+        let blocks = QTensor::quantize(&x, GgmlDType::Q8_0).unwrap();
+        assert!(x.elem_count() >= DIVIDED && threads() > 1);
+        let call = |name: &str, f: &(dyn Fn() -> Result<Tensor> + Sync)| {
+            println!("{name}");
+            // So many that the calling thread gets some, however busy the machine is.
+            try_for_each(vec![(); 100], |()| f().map(drop)).unwrap();
+        };
+        call("each_element of one tensor", &|| each_element([&x], |[x]| x.tanh()));
+        call("each_element of two", &|| each_element([&x, &by_row.broadcast_as(x.shape())?], |[x, y]| x + y));
+        call("matmul", &|| x.matmul(&x.t()?));
+        call("to_dtype", &|| x.to_dtype(DType::BF16)?.to_dtype(DType::F32));
+        call("contiguous", &|| x.t()?.contiguous());
+        call("cat", &|| Tensor::cat(&[&x, &x], 0));
+        call("a product with a number", &|| &x * 0.5);
+        call("dequantize", &|| blocks.dequantize(&Device::Cpu));
+        call("softmax_last_dim", &|| ops::softmax_last_dim(&x));
+        call("rms_norm", &|| ops::rms_norm(&x, &by_row, 1e-5));
+        call("layer_norm", &|| ops::layer_norm(&x, &by_row, &by_row, 1e-5));
+        call("rope_thd", &|| rotary_emb::rope_thd(&x.reshape((1, rows, heads, width))?, &turns, &turns));
+        if std::env::var(CALLS).as_deref() == Ok("tanh, too") {
+            call("tanh", &|| x.tanh());
+        }
+    }
+
+    /// Whether a process with two threads has made its calls within `limit`, and what it printed.
+    #[expect(clippy::disallowed_methods, reason = "a call that does not end is ended with its process")]
+    fn calls(which: &str, limit: Duration) -> (bool, String) {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["parallel::tests::what_jobs_call_of_candle_ends", "--exact", "--nocapture"])
+            .envs([(CALLS, which), ("CANDLE_NUM_THREADS", "2"), ("RAYON_NUM_THREADS", "2")])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pause = Duration::from_millis(20);
+        for _ in 0..limit.div_duration_f64(pause) as usize {
+            if child.try_wait().unwrap().is_none() {
+                std::thread::sleep(pause);
+            }
+        }
+        let _ = child.kill();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.success(), said)
+    }
+
+    #[test]
+    fn what_jobs_call_of_candle_ends() {
+        if std::env::var_os(CALLS).is_some() {
+            return call_within_jobs();
+        }
+        let (ended, said) = calls("all", Duration::from_secs(60));
+        assert!(ended, "the last call waits for the job that makes it, so jobs must not make it:\n{said}");
+        // Should this end one day, `each_element` need not cut tensors.
+        let (ended, said) = calls("tanh, too", Duration::from_secs(3));
+        assert!(ended == cfg!(feature = "before-0-11"), "{said}");
+    }
 
     #[test]
     fn a_job_may_have_jobs_and_the_first_error_is_returned() {

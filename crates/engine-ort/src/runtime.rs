@@ -36,6 +36,8 @@ pub(crate) struct Library {
     /// As the library reports it, for example `1.31.1`.
     pub(crate) version: String,
     pub(crate) environment: Environment,
+    /// Open since the version was read: to close it would run its destructors, and `ort` would load it again.
+    _open: libloading::Library,
 }
 
 /// The first call loads the library that `ORT_DYLIB_PATH` names.
@@ -46,16 +48,16 @@ pub(crate) fn library() -> Result<&'static Library> {
     if let Some(library) = LIBRARY.get() {
         return Ok(library);
     }
-    let (path, version) = find(std::env::var_os(DYLIB_VARIABLE).map(PathBuf::from))?;
+    let (path, version, open) = find(std::env::var_os(DYLIB_VARIABLE).map(PathBuf::from))?;
     let builder = ort::init_from(&path).map_err(|error| EngineError::Framework(error.to_string()))?;
     let environment = builder.with_name("photofinish").with_telemetry(false).build().map_err(framework)?;
     // Errors are reported through `EngineError`; the library's own log would repeat them.
     environment.set_log_level(LogLevel::Fatal);
-    Ok(LIBRARY.get_or_init(|| Library { path, version, environment }))
+    Ok(LIBRARY.get_or_init(|| Library { path, version, environment, _open: open }))
 }
 
-/// The library's absolute path and its version. Fails if `ort` cannot use that version.
-pub(crate) fn find(named: Option<PathBuf>) -> Result<(PathBuf, String)> {
+/// The library's absolute path, its version, and itself, loaded. Fails if `ort` cannot use that version.
+pub(crate) fn find(named: Option<PathBuf>) -> Result<(PathBuf, String, libloading::Library)> {
     let unusable =
         |reason: String| EngineError::Framework(format!("{reason}; {SET_UP}, or correct {DYLIB_VARIABLE}"));
     let Some(named) = named.filter(|path| !path.as_os_str().is_empty()) else {
@@ -67,18 +69,19 @@ pub(crate) fn find(named: Option<PathBuf>) -> Result<(PathBuf, String)> {
     if !path.is_file() {
         return Err(unusable(format!("{DYLIB_VARIABLE} names {}, which is no file", path.display())));
     }
-    let version = version(&path).map_err(|reason| unusable(format!("{} {reason}", path.display())))?;
+    let (version, open) =
+        version(&path).map_err(|reason| unusable(format!("{} {reason}", path.display())))?;
     let minor = version.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
     if !version.starts_with("1.") || minor.is_none_or(|minor| minor < ort::MINOR_VERSION) {
         let (shown, needed) = (path.display(), ort::MINOR_VERSION);
         let reason = format!("{shown} is ONNX Runtime {version}, but 1.{needed} or a newer 1.x is needed");
         return Err(unusable(reason));
     }
-    Ok((path, version))
+    Ok((path, version, open))
 }
 
-/// `OrtGetApiBase()->GetVersionString()`, which `ort` checks too but does not expose.
-fn version(path: &Path) -> Result<String, String> {
+/// `OrtGetApiBase()->GetVersionString()`, which `ort` checks too but does not expose, and the library.
+fn version(path: &Path) -> Result<(String, libloading::Library), String> {
     // SAFETY: a caller that names a library to load trusts its initialisers. The symbol has had this type
     // since ONNX Runtime's first release, and it points to static data of the library, which stays open
     // throughout.
@@ -92,7 +95,8 @@ fn version(path: &Path) -> Result<String, String> {
             .get::<unsafe extern "C" fn() -> *const ort::sys::OrtApiBase>(b"OrtGetApiBase")
             .map_err(|_| "is not an ONNX Runtime library")?;
         let base = base().as_ref().ok_or("does not report its version")?;
-        Ok(CStr::from_ptr((base.GetVersionString)()).to_string_lossy().into_owned())
+        let version = CStr::from_ptr((base.GetVersionString)()).to_string_lossy().into_owned();
+        Ok((version, library))
     }
 }
 
@@ -527,7 +531,7 @@ fn multiply(library: &Library, products: Products, inputs: [f32; 2]) -> ort::Res
     let mut graph = GraphBuilder::new("product", Storage::Memory(Vec::new()));
     graph.input("in", DataType::Float, &[Dim::Fixed(1), Dim::Fixed(COLUMNS)]);
     graph.output("out", DataType::Float, &[Dim::Fixed(1), Dim::Fixed(ROWS)]);
-    quantised_product(&mut graph, products, WITH_INT8, ("in", ("weight", &weight), "out"));
+    quantised_product(&mut graph, products, WITH_INT8, ("in", ("weight", &weight, ""), "out"));
     let mut session = compile(library, graph)?;
     let mut row = vec![0.0f32; COLUMNS];
     row[..2].copy_from_slice(&inputs);

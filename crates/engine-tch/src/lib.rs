@@ -74,7 +74,7 @@ impl InferenceEngine for Tch {
             binding: BINDING.into(),
             library: format!("libtorch {loaded}"),
             library_path,
-            cpu_capability: Some(shim::cpu_capability()),
+            cpu_capability: shim::cpu_capability(),
         })
     }
 
@@ -418,7 +418,7 @@ fn device(settings: &Settings) -> Result<tch::Device> {
         )));
     }
     // cuDNN's attention makes a new plan for every length: 0.3 s per new token on an H200.
-    shim::attend_without_cudnn();
+    shim::attend_without_cudnn().map_err(framework)?;
     Ok(tch::Device::Cuda(index))
 }
 

@@ -13,7 +13,7 @@
 namespace {
 
 using namespace torch::autograd::profiler;
-using engine_tch::guarded;
+using engine_tch::done, engine_tch::guarded;
 
 struct Event {
     std::string name;
@@ -27,18 +27,15 @@ using Events = std::vector<Event>;
 
 extern "C" {
 
-// Profiles this thread until the profile ends. Null if it throws.
-bool* engine_tch_profile_begin() {
-    return guarded([] {
+// Profiles this thread until the profile ends.
+bool engine_tch_profile_begin() {
+    return done([] {
         const std::set<ActivityType> activities{ActivityType::CPU};
         const ProfilerConfig config(ProfilerState::KINETO);
         prepareProfiler(config, activities);
         enableProfiler(config, activities);
-        return true;
     });
 }
-
-void engine_tch_profile_begun(bool* begun) { delete begun; }
 
 Events* engine_tch_profile_end() {
     return guarded([] {
@@ -68,12 +65,15 @@ const char* engine_tch_profile_event(const Events* events, size_t index, uint64_
 
 void engine_tch_profile_free(Events* events) { delete events; }
 
-// Marks everything that runs until the mark ends. Marks must end in reverse order.
+// Marks everything that runs until the mark ends. Marks must end in reverse order. Without room for it, marks nothing.
 at::RecordFunction* engine_tch_mark_begin(const char* name) {
-    auto* mark = new at::RecordFunction(at::RecordScope::USER_SCOPE);
-    if (mark->isActive()) {
-        mark->before(std::string(name));
-    }
+    at::RecordFunction* mark = nullptr;
+    done([&] {
+        mark = new at::RecordFunction(at::RecordScope::USER_SCOPE);
+        if (mark->isActive()) {
+            mark->before(std::string(name));
+        }
+    });
     return mark;
 }
 

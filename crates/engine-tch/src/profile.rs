@@ -11,8 +11,7 @@ use crate::{framework, known};
 
 #[allow(unsafe_code)]
 unsafe extern "C" {
-    safe fn engine_tch_profile_begin() -> *mut bool;
-    fn engine_tch_profile_begun(begun: *mut bool);
+    safe fn engine_tch_profile_begin() -> bool;
     safe fn engine_tch_profile_end() -> *mut c_void;
     fn engine_tch_profile_count(events: *const c_void) -> usize;
     fn engine_tch_profile_event(events: *const c_void, index: usize, figures: *mut u64) -> *const c_char;
@@ -23,16 +22,7 @@ unsafe extern "C" {
 
 /// Starts the profiler of this thread.
 pub(crate) fn begin() -> Result<()> {
-    let begun = engine_tch_profile_begin();
-    if begun.is_null() {
-        return Err(framework(last_error()));
-    }
-    // SAFETY: the shim has just made it, and it is freed once.
-    #[allow(unsafe_code)]
-    unsafe {
-        engine_tch_profile_begun(begun);
-    }
-    Ok(())
+    if engine_tch_profile_begin() { Ok(()) } else { Err(framework(last_error())) }
 }
 
 /// Ends the profile. Each event belongs to the part of the mark around it.

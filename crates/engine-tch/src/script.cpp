@@ -4,7 +4,6 @@
 #include <torch/csrc/jit/codegen/fuser/interface.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,17 +12,7 @@
 
 namespace {
 
-using engine_tch::Linear, engine_tch::guarded;
-
-// Returns whether `compute` succeeded; sets `last_error` if it throws.
-template <typename Compute>
-bool done(Compute compute) {
-    const std::unique_ptr<bool> succeeded(guarded([&] {
-        compute();
-        return true;
-    }));
-    return succeeded != nullptr;
-}
+using engine_tch::Linear, engine_tch::done, engine_tch::guarded;
 
 }  // namespace
 

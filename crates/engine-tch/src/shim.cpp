@@ -27,7 +27,7 @@
 
 namespace {
 
-using engine_tch::Linear, engine_tch::guarded, engine_tch::last_error;
+using engine_tch::Linear, engine_tch::done, engine_tch::guarded, engine_tch::last_error;
 using LinearPointer = c10::intrusive_ptr<Linear>;
 
 template <typename Signature>
@@ -98,13 +98,14 @@ struct XnnpackLinear : Linear {
     std::vector<c10::IValue> parts;
     int64_t outputs;
     int64_t part;
+    const int64_t threads = at::get_num_threads();
 
     XnnpackLinear(const at::Tensor& weight, const std::optional<at::Tensor>& bias) : outputs(weight.size(0)) {
         static const auto pack = find_boxed("prepacked::linear_clamp_prepack");
         // The tensors passed in are needed only for packing.
         at::globalContext().setReleaseWeightsWhenPrepacking(true);
         // Whole blocks of the kernels' outputs.
-        const int64_t block = 32, threads = at::get_num_threads();
+        const int64_t block = 32;
         part = (outputs + threads * block - 1) / (threads * block) * block;
         parts.resize((outputs + part - 1) / part);
         at::parallel_for(0, parts.size(), 1, [&](int64_t begin, int64_t end) {
@@ -123,6 +124,8 @@ struct XnnpackLinear : Linear {
 
     at::Tensor multiply(const at::Tensor& input) const override {
         static const auto run = find_boxed("prepacked::linear_clamp_run");
+        TORCH_CHECK(at::get_num_threads() == threads, "a weight packed for ", threads, " threads is multiplied on ",
+                    at::get_num_threads(), ": set the number of threads before the model is loaded");
         auto output = at::empty({input.size(0), outputs}, input.options());
         at::parallel_for(0, parts.size(), 1, [&](int64_t begin, int64_t end) {
             const c10::InferenceMode inference;
@@ -149,10 +152,14 @@ extern "C" {
 // The version of the headers that this was compiled with.
 const char* engine_tch_built_for() { return TORCH_VERSION; }
 
-// The vector extensions that libtorch's own kernels use.
+// The vector extensions that libtorch's own kernels use. Null if it throws.
 const char* engine_tch_cpu_capability() {
-    static const std::string capability = at::get_cpu_capability();
-    return capability.c_str();
+    const char* told = nullptr;
+    done([&] {
+        static const std::string capability = at::get_cpu_capability();
+        told = capability.c_str();
+    });
+    return told;
 }
 
 bool engine_tch_cpu_is_intel() {
@@ -163,32 +170,31 @@ bool engine_tch_cpu_is_intel() {
 #endif
 }
 
-// The error of the last call on this thread that returned null; valid until the next such call.
+// The error of the last call on this thread that returned null or false; valid until the next such call.
 const char* engine_tch_last_error() { return last_error.c_str(); }
 
 // Whether this libtorch includes XNNPACK, and this shim the OpenMP threads for it.
 bool engine_tch_has_xnnpack() {
 #if defined(_OPENMP)
-    return c10::Dispatcher::singleton().findSchema({"prepacked::linear_clamp_run", ""}).has_value();
+    return done([] { find_boxed("prepacked::linear_clamp_run"); });
 #else
     return false;
 #endif
 }
 
-void engine_tch_attend_without_cudnn() { at::globalContext().setSDPUseCuDNN(false); }
+bool engine_tch_attend_without_cudnn() {
+    return done([] { at::globalContext().setSDPUseCuDNN(false); });
+}
 
 // Bytes allocated from the allocator of GPU `index`: current and peak. False if there is no such allocator.
 bool engine_tch_allocated(int64_t index, int64_t* in_use, int64_t* peak) {
-    try {
+    return done([&] {
         const auto stats = c10::getDeviceAllocator(c10::DeviceType::CUDA)
                                ->getDeviceStats(static_cast<c10::DeviceIndex>(index));
         const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
         *in_use = stats.allocated_bytes[all].current;
         *peak = stats.allocated_bytes[all].peak;
-        return true;
-    } catch (const std::exception&) {
-        return false;
-    }
+    });
 }
 
 // `bias` may be null.
@@ -222,7 +228,9 @@ at::Tensor* engine_tch_linear_multiply(const LinearPointer* linear, const at::Te
 void engine_tch_linear_free(LinearPointer* linear) { delete linear; }
 
 // Inference mode on this thread until it is left. Modes must be left in reverse order.
-c10::InferenceMode* engine_tch_enter_inference_mode() { return new c10::InferenceMode(); }
+c10::InferenceMode* engine_tch_enter_inference_mode() {
+    return guarded([] { return c10::InferenceMode(); });
+}
 
 void engine_tch_leave_inference_mode(c10::InferenceMode* mode) { delete mode; }
 

@@ -15,7 +15,7 @@ unsafe extern "C" {
     safe fn engine_tch_cpu_is_intel() -> bool;
     safe fn engine_tch_last_error() -> *const c_char;
     safe fn engine_tch_has_xnnpack() -> bool;
-    safe fn engine_tch_attend_without_cudnn();
+    safe fn engine_tch_attend_without_cudnn() -> bool;
     fn engine_tch_allocated(index: i64, in_use: *mut i64, peak: *mut i64) -> bool;
     fn engine_tch_linear_plain(weight: *const C_tensor, bias: *const C_tensor) -> *mut c_void;
     fn engine_tch_linear_onednn(
@@ -50,11 +50,12 @@ pub(crate) fn loaded() -> String {
 }
 
 /// The vector extensions that libtorch's own kernels use here, for example `AVX512`.
-pub(crate) fn cpu_capability() -> String {
+pub(crate) fn cpu_capability() -> Option<String> {
+    let told = NonNull::new(engine_tch_cpu_capability().cast_mut())?;
     // SAFETY: as above.
     #[allow(unsafe_code)]
     unsafe {
-        text(engine_tch_cpu_capability())
+        Some(text(told.as_ptr()))
     }
 }
 
@@ -72,7 +73,9 @@ pub(crate) struct InferenceMode {
 
 impl InferenceMode {
     pub(crate) fn enter() -> InferenceMode {
-        InferenceMode { mode: engine_tch_enter_inference_mode(), _thread: PhantomData }
+        let mode = engine_tch_enter_inference_mode();
+        assert!(!mode.is_null(), "libtorch enters no inference mode: {}", last_error());
+        InferenceMode { mode, _thread: PhantomData }
     }
 }
 
@@ -92,8 +95,8 @@ pub(crate) fn has_xnnpack() -> bool {
 }
 
 /// Lets attention on a GPU choose among libtorch's own kernels, without cuDNN's.
-pub(crate) fn attend_without_cudnn() {
-    engine_tch_attend_without_cudnn();
+pub(crate) fn attend_without_cudnn() -> Result<(), TchError> {
+    if engine_tch_attend_without_cudnn() { Ok(()) } else { Err(last_error()) }
 }
 
 /// Bytes allocated from libtorch's allocator on GPU `index`: current and peak.
@@ -224,4 +227,45 @@ unsafe fn text(text: *const c_char) -> String {
     // SAFETY: the caller promises the same.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind};
+
+    use super::*;
+
+    #[test]
+    fn what_libtorch_throws_is_an_error_that_says_it() {
+        let _mode = InferenceMode::enter();
+        let (weight, unlike) = (matrix(4, 8), matrix(2, 5));
+        let linear = NativeLinear::plain(&weight, None).unwrap();
+        let thrown = [linear.forward(&unlike), multiply_without_onednn(&weight, &unlike)];
+        for error in thrown.map(|product| product.unwrap_err().to_string()) {
+            assert!(error.contains("2x5") && error.contains("8x4"), "{error}");
+        }
+        assert!(NativeLinear::onednn(&matrix(2, 0).view([0]), None, None).is_err());
+        assert_eq!(allocated(usize::from(u8::MAX)), None);
+        assert!(cpu_capability().is_some());
+    }
+
+    #[test]
+    fn a_weight_packed_for_other_threads_is_refused() {
+        if !has_xnnpack() {
+            return;
+        }
+        let _mode = InferenceMode::enter();
+        let threads = tch::get_num_threads();
+        let linear = NativeLinear::xnnpack(&matrix(64, 8), None).unwrap();
+        assert!(linear.forward(&matrix(1, 8)).is_ok());
+        tch::set_num_threads(threads + 1);
+        let error = linear.forward(&matrix(1, 8)).unwrap_err().to_string();
+        tch::set_num_threads(threads);
+        let expected = format!("packed for {threads} threads is multiplied on {}", threads + 1);
+        assert!(error.contains(&expected), "{error}");
+    }
+
+    fn matrix(rows: i64, columns: i64) -> Tensor {
+        Tensor::ones([rows, columns], (Kind::Float, Device::Cpu))
+    }
 }

@@ -44,6 +44,11 @@ impl Products {
         self.precision.is_quantised() && !self.dequantised
     }
 
+    /// Whether that operator also adds a bias.
+    pub(crate) fn adds_bias(self) -> bool {
+        self.by_codes() && matches!(self.precision, Precision::Int8 | Precision::Int4)
+    }
+
     /// The element type of activations and cache.
     pub fn float(self) -> DataType {
         match self.precision {
@@ -81,12 +86,13 @@ impl Products {
     }
 }
 
-/// `out` = `input` · Wᵀ, with W of int8, int4, nf4 or a file's own blocks under its name.
+/// `out` = `input` · Wᵀ, with W of int8, int4, nf4 or a file's own blocks under its name. The bias is added if it is not
+/// empty, for which [`Products::adds_bias`].
 pub fn quantised_product(
     graph: &mut GraphBuilder,
     products: Products,
     accuracy_level: i64,
-    (input, (name, weight), out): (&str, (&str, &Quantised<'_>), &str),
+    (input, (name, weight, bias), out): (&str, (&str, &Quantised<'_>, &str), &str),
 ) {
     if weight.precision == Precision::File {
         return blocks::product(graph, accuracy_level, (input, (name, weight), out));
@@ -124,7 +130,10 @@ pub fn quantised_product(
         Attribute::Int("block_size", block as i64),
         Attribute::Int("accuracy_level", accuracy_level),
     ];
-    graph.node((MICROSOFT, "MatMulNBits"), &[input, &codes, &scales], &[out], &attributes);
+    // Between them are zero points and the order of groups, which these codes have not.
+    let inputs = [input, &codes, &scales, "", "", bias];
+    let inputs = if bias.is_empty() { &inputs[..3] } else { &inputs[..] };
+    graph.node((MICROSOFT, "MatMulNBits"), inputs, &[out], &attributes);
 }
 
 /// The longest power of two that divides a row; one scale holds for the whole of it.

@@ -7,11 +7,12 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
 use crate::ServeError;
+use crate::engine::{self, EngineError};
 
-/// The first of the largest. This runs inside the timed loop, where a plain search of a large vocabulary
+/// The first of the largest. NaN is ignored; if nothing else than NaN and −∞ is there, the request fails. This runs inside the timed loop, where a plain search of a large vocabulary
 /// would add most of a percent to a token of 2 ms (`benches/overhead.rs`): the largest of each block is
 /// found by vector instructions, and one block alone is searched for its place.
-pub(crate) fn argmax(logits: &[f32]) -> u32 {
+pub(crate) fn argmax(logits: &[f32]) -> engine::Result<u32> {
     const BLOCK: usize = 1024;
     let (mut largest, mut start) = (f32::NEG_INFINITY, 0);
     for (index, block) in logits.chunks(BLOCK).enumerate() {
@@ -21,7 +22,14 @@ pub(crate) fn argmax(logits: &[f32]) -> u32 {
         }
     }
     let within = logits[start..].iter().position(|&value| value == largest);
-    within.map_or(0, |within| (start + within) as u32)
+    match within {
+        Some(within) if largest > f32::NEG_INFINITY => Ok((start + within) as u32),
+        _ => Err(EngineError::Framework(format!(
+            "each of a token's {} logits is NaN or −∞, so none is the most likely: the model's numbers may be too large \
+             for its precision, so take f32 or bf16",
+            logits.len()
+        ))),
+    }
 }
 
 /// The largest value; NaN is ignored.
@@ -122,11 +130,15 @@ mod tests {
         for length in [1, 63, 64, 65, 100, 1023, 1024, 1025, 5000] {
             let logits: Vec<f32> = (0..length).map(|i| ((i * 37) % 2311) as f32).collect();
             let plain = (0..length).fold(0, |best, i| if logits[i] > logits[best] { i } else { best });
-            assert_eq!(argmax(&logits), plain as u32, "{length} logits");
+            assert_eq!(argmax(&logits).unwrap(), plain as u32, "{length} logits");
         }
-        assert_eq!(argmax(&[f32::NAN, 1.0, 1.0]), 1);
+        assert_eq!(argmax(&[f32::NAN, 1.0, 1.0]).unwrap(), 1);
+        assert_eq!(argmax(&[0.0, f32::INFINITY]).unwrap(), 1);
+        for nothing in [f32::NAN, f32::NEG_INFINITY] {
+            assert!(argmax(&[nothing; 1500]).unwrap_err().to_string().contains("a token's 1500 logits"));
+        }
         let mut late = vec![0.0; 3000];
         (late[1500], late[2500]) = (1.0, 1.0);
-        assert_eq!(argmax(&late), 1500);
+        assert_eq!(argmax(&late).unwrap(), 1500);
     }
 }

@@ -4,7 +4,9 @@ use bundle::{Element, Precision, StoredTensor, Weights};
 use serde_json::{Value, json};
 
 fn file(header: &Value, bytes: usize) -> tempfile::NamedTempFile {
-    let header = header.to_string();
+    let mut header = header.to_string();
+    // The format allows spaces behind the header.
+    header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
     let mut contents = (header.len() as u64).to_le_bytes().to_vec();
     contents.extend_from_slice(header.as_bytes());
     contents.extend((0..bytes).map(|i| i as u8));
@@ -60,6 +62,26 @@ fn what_is_missing_or_of_another_shape_or_type_is_named() {
     assert!(map(&turned, 8, &["a"]).unwrap_err().contains("shape [2, 1], but config.json calls for [1, 2]"));
     let half = json!({"a": tensor("F16", &[1, 2], 0, 4)});
     assert!(map(&half, 4, &["a"]).unwrap_err().contains("stored as F16, not as F32"));
+}
+
+#[test]
+fn a_tensor_that_cannot_be_read_in_place_is_refused() {
+    for shift in 1..=4 {
+        let a = tensor("F32", &[1, 2], shift, shift + 8);
+        let file = file(&json!({"odd": tensor("U8", &[shift], 0, shift), "a": a}), shift + 8);
+        let map = |precision| Weights::map(file.path(), precision, &expected(&["a"]));
+        assert!(map(Precision::File).is_ok(), "its vectors are copied");
+        match map(Precision::F32) {
+            Ok(_) => assert_eq!(shift, 4),
+            Err(error) => {
+                let error = error.to_string();
+                assert!(
+                    error.contains("which is not a multiple of 4, so it cannot be read in place"),
+                    "{error}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

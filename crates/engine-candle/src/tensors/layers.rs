@@ -6,9 +6,10 @@ use candle_nn::{ops, rotary_emb};
 use worker::engine::{self};
 
 use super::{Linear, Upload};
+use crate::reader::framework;
 pub(super) use crate::sequences::Cache;
 
-/// RMSNorm, or LayerNorm if there is a bias.
+/// RMSNorm, or LayerNorm if there is a bias. A LayerNorm without bias has one of zeros.
 #[derive(Debug)]
 pub(super) struct Norm {
     weight: Tensor,
@@ -19,11 +20,17 @@ pub(super) struct Norm {
 impl Norm {
     pub(super) fn read(upload: &Upload<'_>, config: &ModelConfig, names: &NormNames) -> engine::Result<Norm> {
         let offset = if config.rms_norm { config.form.norm_offset } else { 0.0 };
-        Ok(Norm {
-            weight: upload.offset_vector(&names.weight, offset)?,
-            bias: names.bias.as_deref().map(|name| upload.named_vector(name)).transpose()?,
-            epsilon: config.norm_epsilon as f32,
-        })
+        let weight = upload.offset_vector(&names.weight, offset)?;
+        let bias = names.bias.as_deref().map(|name| upload.named_vector(name)).transpose()?;
+        Norm::new(weight, bias, (config.rms_norm, config.norm_epsilon as f32)).map_err(framework)
+    }
+
+    fn new(weight: Tensor, bias: Option<Tensor>, (rms_norm, epsilon): (bool, f32)) -> Result<Norm> {
+        let bias = match bias {
+            None if !rms_norm => Some(weight.zeros_like()?),
+            bias => bias,
+        };
+        Ok(Norm { weight, bias, epsilon })
     }
 
     /// Over the last dimension of contiguous `x`.
@@ -449,6 +456,19 @@ mod tests {
         let count = shape.iter().product::<usize>();
         let numbers = (0..count).map(|i| (i * 7919 % 2003) as f32 / 1001.5 - 1.0);
         Tensor::from_iter(numbers, &Device::Cpu).unwrap().reshape(shape).unwrap()
+    }
+
+    #[test]
+    fn a_layer_norm_without_bias_is_no_rms_norm() {
+        let x = Tensor::new(&[[1f32, 3.0]], &Device::Cpu).unwrap();
+        let weight = Tensor::new(&[2f32, 4.0], &Device::Cpu).unwrap();
+        let normed = |rms_norm| {
+            let norm = Norm::new(weight.clone(), None, (rms_norm, 0.0)).unwrap();
+            norm.forward(&x).unwrap().to_vec2::<f32>().unwrap().concat()
+        };
+        assert_eq!(normed(false), [-2.0, 4.0]);
+        let root = 5f32.sqrt();
+        assert!(normed(true).iter().zip([2.0 / root, 12.0 / root]).all(|(a, b)| (a - b).abs() < 1e-6));
     }
 
     #[test]

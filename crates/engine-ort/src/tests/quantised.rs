@@ -24,8 +24,12 @@ pub(super) fn at(precision: Precision, dequantised: bool) -> Settings {
     Settings { precision, dequantised, ..settings() }
 }
 
-/// Wᵀ as the operator decodes it, `[columns, rows]`: the identity times a layer's weight.
-fn transposed(weights: &Weights, accuracy: i64, level: Optimization, weight: &Quantised) -> Vec<f32> {
+/// Wᵀ as the operator decodes it, `[columns, rows]`: the identity times a layer's weight, plus a bias that is not empty.
+fn transposed(
+    weights: &Weights,
+    (accuracy, level): (i64, Optimization),
+    (weight, bias): (&Quantised, &[f32]),
+) -> Vec<f32> {
     let (folder, file) = location(weights.path()).expect("a path");
     let mut graph = GraphBuilder::new("product", Storage::File(file));
     let columns = weight.columns;
@@ -34,7 +38,11 @@ fn transposed(weights: &Weights, accuracy: i64, level: Optimization, weight: &Qu
     let folds_constants = level.folds_constants();
     let products =
         Products { precision: weight.precision, dequantised: false, converted: false, folds_constants };
-    quantised_product(&mut graph, products, accuracy, ("in", ("weight", weight), "out"));
+    let name = if bias.is_empty() { "" } else { "bias" };
+    if !bias.is_empty() {
+        graph.floats(name, &[bias.len()], bias.iter().copied());
+    }
+    quantised_product(&mut graph, products, accuracy, ("in", ("weight", weight, name), "out"));
     let mut session = session_builder(library().expect("a library"), level)
         .and_then(|builder| {
             let key = "session.model_external_initializers_file_folder_path";
@@ -65,7 +73,7 @@ fn each_weight(check: impl Fn(&Weights, Precision, &Quantised)) {
 fn the_graph_holds_the_bundle_s_weights_bit_for_bit() {
     each_weight(|weights, precision, weight| {
         for level in [Optimization::Off, Optimization::All] {
-            let held = transposed(weights, IN_F32, level, weight);
+            let held = transposed(weights, (IN_F32, level), (weight, &[]));
             let dequantised = weight.dequantised();
             for (row, values) in dequantised.chunks_exact(weight.columns).enumerate() {
                 let column = held.iter().skip(row).step_by(weight.rows);
@@ -81,7 +89,7 @@ fn the_fast_kernels_have_packed_the_bundle_s_integers() {
         if precision == Precision::Nf4 {
             return;
         }
-        let held = transposed(weights, WITH_INT8, Optimization::All, weight);
+        let held = transposed(weights, (WITH_INT8, Optimization::All), (weight, &[]));
         let scales_per_row = if precision == Precision::Int4 { weight.columns / INT4_GROUP } else { 1 };
         for row in 0..weight.rows {
             for (column, integer) in weight.integers(row).into_iter().enumerate() {
@@ -90,6 +98,23 @@ fn the_fast_kernels_have_packed_the_bundle_s_integers() {
                 assert!((ratio - f32::from(integer)).abs() < 1e-3, "{precision}: {ratio} for {integer}");
             }
         }
+    });
+}
+
+#[test]
+fn a_bias_within_the_product_is_the_one_added_after_it() {
+    each_weight(|weights, precision, weight| {
+        if precision == Precision::Nf4 {
+            return;
+        }
+        let bias: Vec<f32> = (0..weight.rows).map(|row| (row * 7 % 11) as f32 / 3.0 - 1.5).collect();
+        let [alone, biased] =
+            [&[][..], &bias].map(|bias| transposed(weights, (WITH_INT8, Optimization::All), (weight, bias)));
+        let sums: Vec<_> =
+            alone.iter().zip(bias.iter().cycle()).map(|(product, bias)| product + bias).collect();
+        let difference = max_abs_difference(&sums, &biased);
+        // The kernel adds it in the order that suits it.
+        assert!(difference <= 1e-6, "{precision} differs by {difference}");
     });
 }
 

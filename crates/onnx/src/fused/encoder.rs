@@ -340,9 +340,9 @@ impl Writer<'_> {
             rows = "head.normed".into();
         }
         if names.scores.biases.is_empty() {
-            return self.product(&rows, &names.scores.weights, SCORES);
+            return self.product(&rows, (&names.scores.weights, ""), SCORES);
         }
-        self.product(&rows, &names.scores.weights, "head.scores")?;
+        self.product(&rows, (&names.scores.weights, ""), "head.scores")?;
         let bias = self.stacked(&names.scores.biases)?;
         self.graph.node((ONNX, "Add"), &["head.scores", &bias], &[SCORES], &[]);
         Ok(())

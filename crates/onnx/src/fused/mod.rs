@@ -156,9 +156,9 @@ impl Writer<'_> {
         let (multiplier, cap) = (form.logits_multiplier, form.logits_cap);
         let finished = multiplier.is_none() && cap.is_none();
         if self.products.float() == DataType::Float && finished {
-            return self.product(HEAD_ROWS, &weight, LOGITS);
+            return self.product(HEAD_ROWS, (&weight, ""), LOGITS);
         }
-        self.product(HEAD_ROWS, &weight, "head.logits")?;
+        self.product(HEAD_ROWS, (&weight, ""), "head.logits")?;
         if finished {
             self.graph.cast("head.logits", DataType::Float, LOGITS);
             return Ok(());
@@ -343,13 +343,19 @@ struct Unbiased {
 impl Writer<'_> {
     /// A linear layer. Its bias, if any, goes into the operator that follows.
     fn linear(&mut self, input: &str, names: &LinearNames, out: &str) -> Result<Unbiased, BundleError> {
-        self.product(input, &names.weights, out)?;
+        self.product(input, (&names.weights, ""), out)?;
         let bias = if names.biases.is_empty() { None } else { Some(self.stacked(&names.biases)?) };
         Ok(Unbiased { value: out.to_owned(), bias })
     }
 
     /// A linear layer with its bias added.
     fn biased(&mut self, input: &str, names: &LinearNames, out: &str) -> Result<String, BundleError> {
+        let adds_bias = self.products.adds_bias() && self.weights.is_quantised(&names.weights[0]);
+        if adds_bias && !names.biases.is_empty() {
+            let bias = self.stacked(&names.biases)?;
+            self.product(input, (&names.weights, &bias), out)?;
+            return Ok(out.to_owned());
+        }
         let unbiased = self.linear(input, names, out)?;
         Ok(self.with_bias(unbiased))
     }
@@ -362,13 +368,19 @@ impl Writer<'_> {
         sum
     }
 
-    /// `out` = `input` · Wᵀ, with W the tensors `weights` one above the other.
-    fn product(&mut self, input: &str, weights: &[String], out: &str) -> Result<(), BundleError> {
+    /// `out` = `input` · Wᵀ, with W the tensors `weights` one above the other. A `bias` that is not empty is added, by
+    /// operators that do.
+    fn product(
+        &mut self,
+        input: &str,
+        (weights, bias): (&[String], &str),
+        out: &str,
+    ) -> Result<(), BundleError> {
         let mut name = weights.join("+");
         // At a quantised precision, heads that give scores are still in f32.
         let is_quantised = self.weights.is_quantised(&weights[0]);
         if is_quantised && self.products.by_codes() {
-            let weight = (name.as_str(), &self.weights.quantised(weights)?);
+            let weight = (name.as_str(), &self.weights.quantised(weights)?, bias);
             quantised_product(&mut self.graph, self.products, WITH_INT8, (input, weight, out));
             return Ok(());
         }

@@ -164,7 +164,7 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
             self.pace.keep(|| decoder.append(chunk, Want::Last).map(drop))?;
         }
         let logits = self.pace.keep(|| prompt.append(decoder))?;
-        self.chosen.push(logits);
+        self.chosen.push(logits)?;
         request.mark();
         keep(&mut self.last, logits);
         self.state.joined = prompt;
@@ -215,7 +215,7 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
                     pace.keep(|| joined.append(decoder))?
                 }
             };
-            self.chosen.push(logits);
+            self.chosen.push(logits)?;
             request.mark();
             if step + 1 == end {
                 keep(&mut self.last, logits);
@@ -433,14 +433,12 @@ impl Chosen {
     }
 
     /// One token for each row of `logits`.
-    fn push(&mut self, logits: &[f32]) {
-        let rows = logits.chunks_exact(self.vocabulary);
-        match &mut self.sampler {
-            None => self.tokens.extend(rows.map(argmax)),
-            Some(sampler) => {
-                self.tokens.extend(rows.map(|row| sampler.draw(row).unwrap_or_else(|| argmax(row))))
-            }
+    fn push(&mut self, logits: &[f32]) -> Result<()> {
+        for row in logits.chunks_exact(self.vocabulary) {
+            let drawn = self.sampler.as_mut().and_then(|sampler| sampler.draw(row));
+            self.tokens.push(drawn.map_or_else(|| argmax(row), Ok)?);
         }
+        Ok(())
     }
 }
 
@@ -490,8 +488,9 @@ impl<E: InferenceEngine> Requests<E> for Sequences {
                 0 => prompts.append(decoder),
                 _ => decoder.append(&feed, Want::Last),
             })?;
-            let rows = logits.chunks_exact(self.vocabulary).map(argmax);
-            chosen.iter_mut().zip(rows).for_each(|(tokens, token)| tokens.push(token));
+            for (tokens, row) in chosen.iter_mut().zip(logits.chunks_exact(self.vocabulary)) {
+                tokens.push(argmax(row)?);
+            }
             feed.clear();
             feed.extend(requests.iter().map(|&row| self.traces[row][step]));
         }

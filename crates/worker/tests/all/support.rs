@@ -18,6 +18,8 @@ pub(crate) struct Counting {
     logits: Vec<f32>,
     /// Whether it passes for two engines (the option of this name).
     is_hybrid: bool,
+    /// From so many tokens on, every logit is NaN (the option `breaks`).
+    breaks: usize,
 }
 
 /// Bytes that a [`Counting`] says it hands over.
@@ -36,7 +38,8 @@ impl InferenceEngine for Counting {
 
     fn load(_: &Bundle, settings: &Settings) -> Result<Self> {
         let is_hybrid = settings.options.contains_key("hybrid");
-        Ok(Counting { appended: 0, batch: 0, capacity: 0, logits: Vec::new(), is_hybrid })
+        let breaks = settings.options.get("breaks").map_or(usize::MAX, |tokens| tokens.parse().unwrap());
+        Ok(Counting { appended: 0, batch: 0, capacity: 0, logits: Vec::new(), is_hybrid, breaks })
     }
 
     fn in_effect(&self) -> InEffect {
@@ -81,8 +84,10 @@ impl Decode for Counting {
         for sequence in 0..self.batch {
             for position in first..=positions {
                 let (before, token) = (self.appended + position, tokens[sequence * positions + position - 1]);
-                let logit =
-                    |i: usize| ((before * 31 + token as usize * 11 + sequence * 5 + i * 7) % 13) as f32;
+                let logit = |i: usize| match before < self.breaks {
+                    true => ((before * 31 + token as usize * 11 + sequence * 5 + i * 7) % 13) as f32,
+                    false => f32::NAN,
+                };
                 self.logits.extend((0..VOCABULARY).map(logit));
             }
         }

@@ -322,6 +322,28 @@ fn the_kv_cache_of_the_last_case_is_told() {
 }
 
 #[test]
+fn logits_of_no_number_end_the_request_rather_than_choose_token_0() {
+    let directory = directory();
+    let ends = |task: Measure, breaks: usize| {
+        let mut job = job(directory.path(), Task::Measure(task));
+        job.settings.options = [("breaks".to_owned(), breaks.to_string())].into();
+        serve(&job).pop()
+    };
+    // In the prompt, and in the last step; warm-up has the first of the requests.
+    for breaks in [2, 4] {
+        for decode in [Decode::Forced, Decode::Greedy] {
+            match ends(measure_of(GenerateWork { decode, ..generate() }), breaks) {
+                Some(Event::Failed(failed)) => {
+                    assert!(failed.reason.contains("8 logits is NaN"), "{}", failed.reason);
+                }
+                other => panic!("{decode:?}, {breaks}: {other:?}"),
+            }
+        }
+    }
+    assert!(!matches!(ends(measure(), 5), Some(Event::Failed(_))));
+}
+
+#[test]
 fn what_a_hybrid_hands_over_is_told_of_measured_requests_alone() {
     let directory = directory();
     let told = |task: Measure, options: &[&str]| {

@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use super::{Model, Part, Request, Workload, check_prompts, check_trace, fits};
 use crate::ServeError;
 use crate::clock::Pace;
-use crate::engine::{InferenceEngine, Want};
+use crate::engine::{self, InferenceEngine, Want};
 use crate::logits::{Rows, Tensors, argmax, maximum};
 use crate::sampling::{Candidates, Softmax};
 
@@ -124,7 +124,7 @@ impl<'a> Denoising<'a> {
             decoder.begin(self.state.batch, sequences.length())?;
             let logits = self.pace.keep(|| decoder.append(&sequences.tokens, Want::All))?;
             let passed = request.elapsed_ns();
-            self.choose(step, logits);
+            self.choose(step, logits)?;
             let State { sequences, tokens, unmasked, trace, passes_ns, .. } = &mut self.state;
             let (forced, now_at) = (self.work.forced, step as u32);
             for (place, token) in sequences.new_ones() {
@@ -154,7 +154,7 @@ impl<'a> Denoising<'a> {
     }
 
     /// Chooses a token for every masked position, and the positions to unmask now.
-    fn choose(&mut self, step: usize, logits: &[f32]) {
+    fn choose(&mut self, step: usize, logits: &[f32]) -> engine::Result<()> {
         let sequences = &self.state.sequences;
         let new_tokens = sequences.new_tokens;
         self.chosen.fill(false);
@@ -167,7 +167,7 @@ impl<'a> Denoising<'a> {
             for &place in &masked {
                 let uniform = if self.chooser.draws() { self.random.sample(OpenClosed01) } else { 1.0 };
                 let row = sequences.row(logits, place, self.vocabulary);
-                self.choices[place] = self.chooser.choose(row, uniform);
+                self.choices[place] = self.chooser.choose(row, uniform)?;
             }
             let (choices, random) = (&self.choices, &mut self.random);
             let drawn = || random.sample(OpenClosed01);
@@ -176,6 +176,7 @@ impl<'a> Denoising<'a> {
                 self.chosen[place] = true;
             }
         }
+        Ok(())
     }
 }
 
@@ -452,12 +453,12 @@ impl Chooser {
         self.temperature.is_some()
     }
 
-    /// Chooses for a position with these logits. If they have no distribution, takes the first of the
+    /// Chooses for a position with these logits. If one of them is ∞, they have no distribution: takes the first of the
     /// largest, with a confidence below all others.
-    fn choose(&mut self, logits: &[f32], uniform: f64) -> Choice {
+    fn choose(&mut self, logits: &[f32], uniform: f64) -> engine::Result<Choice> {
         let largest = maximum(logits);
         if !largest.is_finite() {
-            return Choice { token: argmax(logits), confidence: f64::NEG_INFINITY };
+            return Ok(Choice { token: argmax(logits)?, confidence: f64::NEG_INFINITY });
         }
         let inverse_temperature = self.temperature.map_or(1.0, |temperature| 1.0 / temperature);
         let softmax = Softmax { largest: largest.into(), inverse_temperature };
@@ -467,12 +468,15 @@ impl Chooser {
             mass = self.filter(logits, softmax, mass);
         }
         let (token, logit) = match self.temperature {
-            None => (argmax(logits), largest),
+            None => (argmax(logits)?, largest),
             Some(_) => {
                 if !is_filtered {
                     self.candidates.gather(logits, softmax, uniform * mass);
                 }
-                self.candidates.at_mass(softmax, uniform * mass).unwrap_or((argmax(logits), largest))
+                match self.candidates.at_mass(softmax, uniform * mass) {
+                    Some(drawn) => drawn,
+                    None => (argmax(logits)?, largest),
+                }
             }
         };
         let probability = |logit: f32| softmax.weight(logit) / mass;
@@ -487,7 +491,7 @@ impl Chooser {
             }
             Algorithm::Entropy => logits.iter().map(|&logit| term(probability(logit), ln_of(logit))).sum(),
         };
-        Choice { token, confidence }
+        Ok(Choice { token, confidence })
     }
 
     /// Keeps the candidates that may be drawn; returns their mass.
