@@ -15,6 +15,8 @@ use comparison::plan;
 use driver::measure::worker::Worker;
 use driver::worker_check::{Held, Subject, check};
 use libtest_mimic::{Arguments, Failed, Trial};
+use setup::tooling::Reporter;
+use setup::{Piece, Provision};
 
 /// A fixture with most features of a decoder, for variants of an adapter.
 const ONE: &[&str] = &["llama-gqa-tied"];
@@ -121,7 +123,7 @@ fn main() {
     {
         trials.push(Trial::test(name, move || keeps_its_rules(tests)).with_ignored_flag(!openvino));
     }
-    for reference in ["openvino", "jax", "tinygrad"] {
+    for reference in ["openvino", "jax", "tinygrad", "llamacpp"] {
         let is_here = python(reference).is_some();
         let test = move || holds(reference);
         trials.push(
@@ -222,9 +224,16 @@ fn told(command: &mut Command) -> Result<(bool, String), Failed> {
 
 fn holds(reference: &'static str) -> Result<(), Failed> {
     let mut environment = driver::measure::worker::environment(2, plan::HugePages::On);
-    let references = references().ok_or("there is no cache directory")?.display().to_string();
-    environment.insert("PHOTOFINISH_REFERENCE".into(), reference.into());
-    environment.insert("PHOTOFINISH_REFERENCES".into(), references);
+    let references = references().ok_or("there is no cache directory")?;
+    let cache = references.parent().ok_or("it is the root directory")?;
+    let pieces = Provision::new(&root().join("configs"), cache, Reporter::new(true))?;
+    for (name, place) in [
+        ("PHOTOFINISH_REFERENCE", reference.into()),
+        (Piece::Llamacpp.variable(), pieces.place(Piece::Llamacpp)?),
+        ("PHOTOFINISH_REFERENCES", references),
+    ] {
+        environment.insert(name.into(), place.display().to_string());
+    }
     checked(root().join("references/python/worker"), environment).map(drop)
 }
 

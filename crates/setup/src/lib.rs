@@ -157,9 +157,9 @@ impl Piece {
                     "set ORT_DYLIB_PATH to the shared library of onnxruntime 1.24 or newer, such as {version}"
                 )
             }
-            Self::Llamacpp => format!(
-                "set PHOTOFINISH_LLAMACPP to a directory with the libraries of llama.cpp {version}"
-            ),
+            Self::Llamacpp => {
+                format!("set PHOTOFINISH_LLAMACPP to a directory with the libraries of llama.cpp {version}")
+            }
             Self::Model | Self::Minilm => "name a model of your own with --model".into(),
             Self::Cuda | Self::LibtorchCuda | Self::OnnxruntimeCuda => "compare with --device cpu".into(),
             Self::Nvcc => format!("install NVIDIA's CUDA toolkit {version}"),

@@ -155,7 +155,9 @@ pub(crate) fn given(
     let needed = &pins.piece(piece).version;
     checked(piece, value, needed).map(Some).map_err(|problem| {
         let instead = match piece {
-            Piece::Libtorch | Piece::Onnxruntime | Piece::Llamacpp => format!("{}, or unset it and", piece.instead(needed)),
+            Piece::Libtorch | Piece::Onnxruntime | Piece::Llamacpp => {
+                format!("{}, or unset it and", piece.instead(needed))
+            }
             _ => "unset it, and".to_owned(),
         };
         BadInput(format!("{name}={} {problem}; {instead} set-up downloads one", value.display()))

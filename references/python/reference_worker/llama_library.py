@@ -98,8 +98,8 @@ def load():
     files = sorted(directory.glob("libllama.*"), key=lambda file: len(file.name))
     if not files:
         raise bad_input(
-            f"there is no libllama.so in {directory}: run `photofinish setup --references=llamacpp`, or set {DIRECTORY} to "
-            "the directory of your own libraries"
+            f"there is no libllama.so in {directory}: run `photofinish setup --references=llamacpp`, or name the directory "
+            f"of your own libraries in {DIRECTORY}"
         )
     path = files[0]
     try:
@@ -113,8 +113,8 @@ def load():
     if not version.startswith(VERSIONS):
         written_for = " and ".join(f"{version}x" for version in VERSIONS)
         raise bad_input(
-            f"{path} is llama.cpp {version}, and this worker is written for {written_for}: set {DIRECTORY} to the directory "
-            "of such libraries, or unset it"
+            f"{path} is llama.cpp {version}, and this worker is written for {written_for}: name the directory of such "
+            f"libraries in {DIRECTORY}, or unset it"
         )
     for name, (result, *arguments) in SIGNATURES.items():
         function = getattr(library, name)
