@@ -16,7 +16,7 @@ use driver::measure::worker::Worker;
 use driver::worker_check::{Held, Subject, check};
 use libtest_mimic::{Arguments, Failed, Trial};
 use setup::tooling::Reporter;
-use setup::{Piece, Provision};
+use setup::{Piece, Provision, Reference};
 
 /// A fixture with most features of a decoder, for variants of an adapter.
 const ONE: &[&str] = &["llama-gqa-tied"];
@@ -93,6 +93,7 @@ const CASES: &[Case] = &[
         ONE,
     ),
     ("transformers_denoising", "transformers", &["--threads", "2"], DIFFUSION),
+    ("llamacpp", "llamacpp", &["--threads", "2", "--no-hidden-states"], ONE),
     // It computes on one thread.
     ("tinygrad", "tinygrad", &["--threads", "1"], EACH),
     // Not in bf16, which needs a newer clang than some systems have.
@@ -123,7 +124,7 @@ fn main() {
     {
         trials.push(Trial::test(name, move || keeps_its_rules(tests)).with_ignored_flag(!openvino));
     }
-    for reference in ["openvino", "jax", "tinygrad", "llamacpp"] {
+    for reference in ["openvino", "jax", "tinygrad"] {
         let is_here = python(reference).is_some();
         let test = move || holds(reference);
         trials.push(
@@ -203,6 +204,13 @@ fn conforms(&(_, reference, arguments, models): &Case) -> Result<(), Failed> {
     }
     // Files derived for a reference that reads no bundles are there.
     command.env("PHOTOFINISH_REFERENCES", descriptions.path());
+    if *reference == Reference::Llamacpp.to_string() {
+        let references = references().ok_or("there is no cache directory")?;
+        let cache = references.parent().ok_or("it is the root directory")?;
+        let provision = Provision::new(&root().join("configs"), cache, Reporter::new(true))?;
+        command.env(Piece::Llamacpp.variable(), provision.place(Piece::Llamacpp)?);
+        std::os::unix::fs::symlink(references.join("bin"), descriptions.path().join("bin"))?;
+    }
     let (succeeded, told) = told(&mut command)?;
     if succeeded { Ok(()) } else { Err(told.into()) }
 }
@@ -224,16 +232,9 @@ fn told(command: &mut Command) -> Result<(bool, String), Failed> {
 
 fn holds(reference: &'static str) -> Result<(), Failed> {
     let mut environment = driver::measure::worker::environment(2, plan::HugePages::On);
-    let references = references().ok_or("there is no cache directory")?;
-    let cache = references.parent().ok_or("it is the root directory")?;
-    let pieces = Provision::new(&root().join("configs"), cache, Reporter::new(true))?;
-    for (name, place) in [
-        ("PHOTOFINISH_REFERENCE", reference.into()),
-        (Piece::Llamacpp.variable(), pieces.place(Piece::Llamacpp)?),
-        ("PHOTOFINISH_REFERENCES", references),
-    ] {
-        environment.insert(name.into(), place.display().to_string());
-    }
+    let references = references().ok_or("there is no cache directory")?.display().to_string();
+    environment.insert("PHOTOFINISH_REFERENCE".into(), reference.into());
+    environment.insert("PHOTOFINISH_REFERENCES".into(), references);
     checked(root().join("references/python/worker"), environment).map(drop)
 }
 

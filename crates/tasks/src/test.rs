@@ -238,16 +238,21 @@ impl<'a> Findings<'a> {
         self.tests_of(&self.named(&["driver"])?, pieces, &["--", "--ignored"])
     }
 
-    /// Sets up a reference for the tests. A missing compiler is installed if that needs no password; else the
+    /// Sets up a reference for the tests. A missing program is installed if that needs no password; else the
     /// reference is skipped with a message.
     fn reference(&mut self, reference: Reference, reporter: Reporter) {
-        if reference == Reference::Tinygrad && output_of(command("clang").arg("--version")).is_err() {
-            let installed = succeeds(command("apt-get").args(["install", "--yes", "--quiet", "clang"]));
+        let program = match reference {
+            Reference::Tinygrad => Some("clang"),
+            Reference::Llamacpp => Some("npm"),
+            _ => None,
+        };
+        let missing = program.filter(|program| output_of(command(program).arg("--version")).is_err());
+        if let Some(program) = missing {
+            let installed = succeeds(command("apt-get").args(["install", "--yes", "--quiet", program]));
             if !installed.unwrap_or(false) {
-                self.skip(
-                    "set-up of tinygrad",
-                    "it needs clang, which cannot be installed here (apt-get install clang)",
-                );
+                let why =
+                    format!("it needs {program}, which cannot be installed here (apt-get install {program})");
+                self.skip(&format!("set-up of {reference}"), &why);
                 return;
             }
         }

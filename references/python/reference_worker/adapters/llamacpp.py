@@ -51,6 +51,8 @@ class Adapter(Base):
         precision = settings["precision"]
         if precision not in PRECISIONS:
             raise unsupported(f"GGUF has no {precision}")
+        # Refuses a precision that the bundle lacks.
+        bundle.weights_path(precision)
         references = references_directory()
         tool = [references / "bin" / "reference-gguf", bundle.directory, precision, references / "derived"]
         return type(references)(run([str(part) for part in tool]))
