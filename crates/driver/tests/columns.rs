@@ -15,6 +15,8 @@ use comparison::plan;
 use driver::measure::worker::Worker;
 use driver::worker_check::{Held, Subject, check};
 use libtest_mimic::{Arguments, Failed, Trial};
+use setup::tooling::Reporter;
+use setup::{Piece, Provision, Reference};
 
 /// A fixture with most features of a decoder, for variants of an adapter.
 const ONE: &[&str] = &["llama-gqa-tied"];
@@ -91,6 +93,7 @@ const CASES: &[Case] = &[
         ONE,
     ),
     ("transformers_denoising", "transformers", &["--threads", "2"], DIFFUSION),
+    ("llamacpp", "llamacpp", &["--threads", "2", "--no-hidden-states"], ONE),
     // It computes on one thread.
     ("tinygrad", "tinygrad", &["--threads", "1"], EACH),
     // Not in bf16, which needs a newer clang than some systems have.
@@ -201,6 +204,13 @@ fn conforms(&(_, reference, arguments, models): &Case) -> Result<(), Failed> {
     }
     // Files derived for a reference that reads no bundles are there.
     command.env("PHOTOFINISH_REFERENCES", descriptions.path());
+    if *reference == Reference::Llamacpp.to_string() {
+        let references = references().ok_or("there is no cache directory")?;
+        let cache = references.parent().ok_or("it is the root directory")?;
+        let provision = Provision::new(&root().join("configs"), cache, Reporter::new(true))?;
+        command.env(Piece::Llamacpp.variable(), provision.place(Piece::Llamacpp)?);
+        std::os::unix::fs::symlink(references.join("bin"), descriptions.path().join("bin"))?;
+    }
     let (succeeded, told) = told(&mut command)?;
     if succeeded { Ok(()) } else { Err(told.into()) }
 }

@@ -65,6 +65,8 @@ impl Asked {
 pub enum Piece {
     Libtorch,
     Onnxruntime,
+    /// llama.cpp's libraries, for a reference.
+    Llamacpp,
     Model,
     /// The encoder all-MiniLM-L6-v2; fetched where it is named.
     Minilm,
@@ -137,6 +139,7 @@ impl Piece {
         match self {
             Self::Libtorch | Self::LibtorchCuda => "LIBTORCH",
             Self::Onnxruntime | Self::OnnxruntimeCuda => "ORT_DYLIB_PATH",
+            Self::Llamacpp => "PHOTOFINISH_LLAMACPP",
             Self::Model => "PHOTOFINISH_MODEL_GGUF",
             Self::Minilm => "PHOTOFINISH_MINILM",
             Self::Cuda => "PHOTOFINISH_CUDA",
@@ -153,6 +156,9 @@ impl Piece {
                 format!(
                     "set ORT_DYLIB_PATH to the shared library of onnxruntime 1.24 or newer, such as {version}"
                 )
+            }
+            Self::Llamacpp => {
+                format!("set PHOTOFINISH_LLAMACPP to a directory with the libraries of llama.cpp {version}")
             }
             Self::Model | Self::Minilm => "name a model of your own with --model".into(),
             Self::Cuda | Self::LibtorchCuda | Self::OnnxruntimeCuda => "compare with --device cpu".into(),

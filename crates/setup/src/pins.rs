@@ -49,11 +49,11 @@ struct Contents {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wheel {
-    /// In pip's form: `name==version`.
+    /// In pip's form: `name==version`. A package of npm's has `npm:` before its name.
     pub(crate) requirement: String,
     pub(crate) sha256: String,
     pub(crate) bytes: u64,
-    /// Wheel member → file in the piece's directory; a name that ends in `/` is a directory.
+    /// Member of the archive → file in the piece's directory; a name that ends in `/` is a directory.
     pub(crate) extract: BTreeMap<String, String>,
 }
 
@@ -163,6 +163,11 @@ impl Pinned {
 }
 
 impl Wheel {
+    /// As npm names it, if it is a package of npm's.
+    pub(crate) fn of_npm(&self) -> Option<String> {
+        Some(self.requirement.strip_prefix("npm:")?.replace("==", "@"))
+    }
+
     fn check(&self) -> Result<()> {
         ensure!(self.requirement.contains("=="), "no exact version");
         let is_hash = self.sha256.len() == 64
@@ -209,6 +214,12 @@ mod tests {
         let pins = Pins::parse(SHIPPED).unwrap();
         let path = |piece| format!("{{cache}}/{}\"", pins.piece(piece).path);
         assert!(include_str!("../../../configs/engines/ort.toml").contains(&path(Piece::Onnxruntime)));
+        for engine in [
+            include_str!("../../../configs/engines/llamacpp.toml"),
+            include_str!("../../../configs/engines/llamacpp-avx2.toml"),
+        ] {
+            assert!(engine.contains(&path(Piece::Llamacpp)));
+        }
         assert!(include_str!("../../../configs/models/smollm2-135m.toml").contains(&path(Piece::Model)));
     }
 

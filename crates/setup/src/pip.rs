@@ -1,8 +1,9 @@
-//! Fetching one wheel with the ordinary pip client.
+//! Fetching one wheel with the ordinary pip client, or one package with npm.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -22,31 +23,23 @@ pub(crate) struct Pip<'a> {
 impl Pip<'_> {
     /// Puts the wheel somewhere below `directory`, which is empty and for this wheel alone.
     pub(crate) fn fetch(&self, wheel: &Wheel, directory: &Path, reporter: Reporter) -> Result<PathBuf> {
-        self.require_pip(wheel)?;
-        let log = directory.join("pip.log");
-        // pip first unpacks its downloads under TMPDIR: here, half a gigabyte neither fills a small /tmp nor
-        // escapes the clean-up, and its growth can be shown.
+        let log = directory.join("client.log");
+        // Clients first write their downloads here: half a gigabyte neither fills a small /tmp nor escapes the
+        // clean-up, and its growth can be shown.
         let partial = directory.join("partial");
         let complete = directory.join("complete");
         fs::create_dir_all(&partial)?;
         fs::create_dir_all(&complete)?;
 
-        let mut pip = command("python3");
-        pip.args(["-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"])
-            // The wheel is deleted once it is unpacked; a second copy in pip's cache would stay.
-            .arg("--no-cache-dir")
-            .args(["--no-deps", "--only-binary=:all:"])
-            .args(["--python-version", &self.options.python_version])
-            .args(["--implementation", &self.options.implementation])
-            .args(self.tags.iter().flat_map(|tag| ["--platform", tag]))
-            .arg("-d")
-            .arg(&complete)
-            .arg(&wheel.requirement)
-            .env("TMPDIR", &partial)
+        let (client, mut download) = match wheel.of_npm() {
+            Some(package) => ("npm", self.npm(&package, &partial, &complete)?),
+            None => ("pip", self.pip(wheel, &partial, &complete)?),
+        };
+        download
             .stdin(std::process::Stdio::null())
             .stdout(File::create(&log)?)
             .stderr(File::options().append(true).open(&log)?);
-        let mut child = pip.spawn().context("cannot start python3")?;
+        let mut child = download.spawn().with_context(|| format!("cannot start {client}"))?;
         let transfer = reporter.transfer(&format!("downloading {}", wheel.requirement), wheel.bytes);
         let status = loop {
             if let Some(status) = child.try_wait()? {
@@ -58,26 +51,62 @@ impl Pip<'_> {
         drop(transfer);
         if !status.success() {
             let said = fs::read(&log).unwrap_or_default();
-            let cause = process::cause(&said).unwrap_or_else(|| status.to_string());
+            let cause = npm_cause(&said).or_else(|| process::cause(&said));
+            let cause = cause.unwrap_or_else(|| status.to_string());
             bail!(
-                "cannot download {}: pip says {cause:?}; check the network or {}",
+                "cannot download {}: {client} says {cause:?}; check the network or {}",
                 wheel.requirement,
                 self.instead
             );
         }
-        only_file(&complete).with_context(|| format!("pip download {}", wheel.requirement))
+        only_file(&complete).with_context(|| format!("{client} download {}", wheel.requirement))
     }
 
-    fn require_pip(&self, wheel: &Wheel) -> Result<()> {
-        process::output_of(command("python3").args(["-m", "pip", "--version"])).map(drop).map_err(|error| {
-            let requirement = &wheel.requirement;
-            anyhow!(BadInput(format!(
-                "python3 with pip is needed to download {requirement} ({error:#}): install both (on Debian and \
-                 Ubuntu: apt-get install python3-pip) or {}",
-                self.instead
-            )))
-        })
+    fn pip(&self, wheel: &Wheel, partial: &Path, complete: &Path) -> Result<Command> {
+        process::output_of(command("python3").args(["-m", "pip", "--version"]))
+            .map_err(|error| self.needed("python3 with pip", "python3-pip", &wheel.requirement, &error))?;
+        let mut pip = command("python3");
+        pip.args(["-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"])
+            // The wheel is deleted once it is unpacked; a second copy in pip's cache would stay.
+            .arg("--no-cache-dir")
+            .args(["--no-deps", "--only-binary=:all:"])
+            .args(["--python-version", &self.options.python_version])
+            .args(["--implementation", &self.options.implementation])
+            .args(self.tags.iter().flat_map(|tag| ["--platform", tag]))
+            .arg("-d")
+            .arg(complete)
+            .arg(&wheel.requirement)
+            .env("TMPDIR", partial);
+        Ok(pip)
     }
+
+    fn npm(&self, package: &str, partial: &Path, complete: &Path) -> Result<Command> {
+        process::output_of(command("npm").arg("--version"))
+            .map_err(|error| self.needed("npm", "npm", package, &error))?;
+        let mut npm = command("npm");
+        npm.args(["pack", "--loglevel=error", "--logs-max=0", "--no-update-notifier", "--ignore-scripts"])
+            .arg("--cache")
+            .arg(partial)
+            .arg("--pack-destination")
+            .arg(complete)
+            .arg(package);
+        Ok(npm)
+    }
+
+    fn needed(&self, client: &str, debian: &str, package: &str, error: &anyhow::Error) -> anyhow::Error {
+        anyhow!(BadInput(format!(
+            "{client} is needed to download {package} ({error:#}): install it (on Debian and Ubuntu: apt-get install \
+             {debian}) or {}",
+            self.instead
+        )))
+    }
+}
+
+/// The line on which npm says what is wrong: its code comes before, and advice after.
+fn npm_cause(said: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(said);
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("npm error "));
+    lines.find(|line| !line.starts_with("code ")).map(str::to_owned)
 }
 
 fn only_file(directory: &Path) -> Result<PathBuf> {
@@ -100,8 +129,8 @@ fn size_of_tree(directory: &Path) -> u64 {
     entries.flatten().map(size).sum()
 }
 
-// Libraries of the user's own: LIBTORCH and ORT_DYLIB_PATH take precedence over set-up's, and so does
-// PHOTOFINISH_CUDA on a GPU.
+// Libraries of the user's own: LIBTORCH, ORT_DYLIB_PATH and PHOTOFINISH_LLAMACPP take precedence over set-up's, and so
+// does PHOTOFINISH_CUDA on a GPU.
 
 /// The library that a variable of the environment names for this piece, with its absolute path: `None` if none does; an
 /// error if it is unsuitable.
@@ -114,7 +143,7 @@ pub(crate) fn given(
     let Some(value) = variable(name).filter(|value| !value.is_empty()) else { return Ok(None) };
     let value = Path::new(&value);
     let counts = match piece {
-        Piece::Libtorch | Piece::Onnxruntime | Piece::Cuda => true,
+        Piece::Libtorch | Piece::Onnxruntime | Piece::Llamacpp | Piece::Cuda => true,
         // On a GPU, a library that was built for a CPU only does not count.
         Piece::LibtorchCuda => value.join("lib/libtorch_cuda.so").is_file(),
         Piece::OnnxruntimeCuda => value.with_file_name("libonnxruntime_providers_cuda.so").is_file(),
@@ -126,7 +155,9 @@ pub(crate) fn given(
     let needed = &pins.piece(piece).version;
     checked(piece, value, needed).map(Some).map_err(|problem| {
         let instead = match piece {
-            Piece::Libtorch | Piece::Onnxruntime => format!("{}, or unset it and", piece.instead(needed)),
+            Piece::Libtorch | Piece::Onnxruntime | Piece::Llamacpp => {
+                format!("{}, or unset it and", piece.instead(needed))
+            }
             _ => "unset it, and".to_owned(),
         };
         BadInput(format!("{name}={} {problem}; {instead} set-up downloads one", value.display()))
@@ -138,6 +169,7 @@ pub(crate) fn checked(piece: Piece, path: &Path, needed: &str) -> std::result::R
     let version = match piece {
         Piece::Libtorch | Piece::LibtorchCuda => libtorch(path, needed)?,
         Piece::Onnxruntime | Piece::OnnxruntimeCuda => onnxruntime(path)?,
+        Piece::Llamacpp => llamacpp(path)?,
         _ => cuda(path)?,
     };
     // Builds run in other directories than the one that the user's path is relative to.
@@ -154,6 +186,15 @@ fn cuda(directory: &Path) -> Checked {
     match packages.any(|package| package.path().join("lib").is_dir()) {
         true => Ok(None),
         false => Err("holds no package of NVIDIA's with a directory lib".into()),
+    }
+}
+
+/// The worker asks the library for its version, and refuses one that it is not written for.
+fn llamacpp(directory: &Path) -> Checked {
+    let mut files = fs::read_dir(directory).into_iter().flatten().flatten();
+    match files.any(|file| file.file_name().to_string_lossy().starts_with("libllama.")) {
+        true => Ok(None),
+        false => Err("holds no libllama.so".into()),
     }
 }
 
@@ -263,10 +304,18 @@ mod tests {
             (Piece::Libtorch, &[INCLUDED], "no lib/libtorch_cpu.so"),
             (Piece::Libtorch, &[LIBRARY], "no include/"),
             (Piece::Onnxruntime, &[("libonnxruntime.so.1.30.0", "")], "is not a file"),
+            (Piece::Llamacpp, &[("libllama-common.so", "")], "no libllama.so"),
             (Piece::Cuda, &[INCLUDED], "no package of NVIDIA's"),
         ] {
             let error = given(piece, directory(files).path()).unwrap_err();
             assert!(error.contains(said) && error.contains("unset it"), "{piece}: {error}");
         }
+    }
+
+    #[test]
+    fn npm_says_what_is_wrong_between_a_code_and_advice() {
+        let said = b"npm error code ETARGET\nnpm error notarget No matching version found.\nnpm error notarget In most\n";
+        assert_eq!(npm_cause(said).as_deref(), Some("notarget No matching version found."));
+        assert_eq!(npm_cause(b"ERROR: pip's\n"), None);
     }
 }

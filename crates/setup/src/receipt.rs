@@ -1,7 +1,7 @@
 //! The receipt of an installed piece: its pin, and every file with its sha256.
 //!
-//! A piece without a matching receipt counts as missing. Files were verified when they were unpacked from a
-//! wheel of the pinned sha256. They are checked before each use: a file with another size, time of change or
+//! A piece without a matching receipt counts as missing. Files were verified when they were unpacked from an
+//! archive of the pinned sha256. They are checked before each use: a file with another size, time of change or
 //! inode than in the receipt is hashed again. A file that was changed with its old size and time restored is
 //! found by `doctor --deep`, which hashes all files.
 
@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail, ensure};
+use flate2::bufread::GzDecoder;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -153,7 +154,7 @@ pub(crate) fn is_whole(cache: &Path, piece: Piece, pin: &Pin) -> bool {
     state(cache, piece, pin, Look::Usual) == State::Whole
 }
 
-// Extracts members of a wheel into files, once its hash is known to be the pinned one.
+// Extracts members of a wheel, or of npm's archive, into files, once its hash is known to be the pinned one.
 
 /// Rejects a wheel that is not the pinned one. Returns its sha256, which is not known before for a release
 /// that a user names.
@@ -161,10 +162,11 @@ pub(crate) fn verify(file: &Path, wheel: &Wheel) -> Result<String> {
     let found = sha256(file).with_context(|| format!("cannot read {}", file.display()))?;
     ensure!(
         wheel.sha256.is_empty() || found == wheel.sha256,
-        "{}: the wheel that came has sha256 {found}, pinned in configs/native.toml is {}; check which index \
-         pip is configured to use",
+        "{}: the file that came has sha256 {found}, pinned in configs/native.toml is {}; check which index {} is \
+         configured to use",
         wheel.requirement,
-        wheel.sha256
+        wheel.sha256,
+        if wheel.of_npm().is_some() { "npm" } else { "pip" }
     );
     Ok(found)
 }
@@ -176,24 +178,37 @@ pub(crate) fn extract(
     directory: &Path,
     files: &mut BTreeSet<String>,
 ) -> Result<()> {
-    let mut archive = ZipArchive::new(BufReader::new(File::open(file)?))?;
+    let archive = BufReader::new(File::open(file)?);
     let mut missing: BTreeSet<&str> = wheel.extract.keys().map(String::as_str).collect();
-    for index in 0..archive.len() {
-        let mut member = archive.by_index(index)?;
-        let name = member.name()?.into_owned();
-        let Some((rule, target)) = target_of(&name, &wheel.extract) else { continue };
-        if member.is_dir() {
-            continue;
-        }
+    let mut unpack = |name: String, mode: Option<u32>, member: &mut dyn Read| -> Result<()> {
+        let Some((rule, target)) = target_of(&name, &wheel.extract) else { return Ok(()) };
         ensure!(pins::is_inside(&target), "member {name:?} leaves the directory it is unpacked into");
         missing.remove(rule);
         let path = directory.join(&target);
         fs::create_dir_all(path.parent().unwrap_or(directory))?;
         File::create(&path)
-            .and_then(|mut file| std::io::copy(&mut member, &mut file))
+            .and_then(|mut file| std::io::copy(member, &mut file))
             .with_context(|| format!("cannot unpack {name} to {}", path.display()))?;
-        make_executable(&path, member.unix_mode())?;
+        make_executable(&path, mode)?;
         files.insert(target);
+        Ok(())
+    };
+    if wheel.of_npm().is_some() {
+        for member in tar::Archive::new(GzDecoder::new(archive)).entries()? {
+            let mut member = member?;
+            if member.header().entry_type().is_file() {
+                let name = member.path()?.to_string_lossy().into_owned();
+                unpack(name, member.header().mode().ok(), &mut member)?;
+            }
+        }
+    } else {
+        let mut archive = ZipArchive::new(archive)?;
+        for index in 0..archive.len() {
+            let mut member = archive.by_index(index)?;
+            if !member.is_dir() {
+                unpack(member.name()?.into_owned(), member.unix_mode(), &mut member)?;
+            }
+        }
     }
     if let Some(name) = missing.first() {
         bail!("holds no {name}");

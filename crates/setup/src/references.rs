@@ -13,7 +13,7 @@ use clap::ValueEnum;
 
 use crate::tooling::process::{self, command, output_of, succeeds};
 use crate::tooling::{self, BadInput, Reporter};
-use crate::{Target, receipt};
+use crate::{Piece, Target, receipt};
 
 /// What can be set up by itself: a framework, whose variants share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -56,6 +56,11 @@ impl Reference {
         if self == Self::Llamacpp { Some(DERIVE.to_owned()) } else { self.worker() }
     }
 
+    /// The libraries that it loads, if they are no Python package.
+    pub fn piece(self) -> Option<Piece> {
+        (self == Self::Llamacpp).then_some(Piece::Llamacpp)
+    }
+
     /// The virtual environment that it is installed into, in the references' directory; `None` if it is not
     /// Python. References with compatible pins share one; the others' pins would conflict there.
     fn environment(self, target: Target) -> Option<String> {
@@ -85,10 +90,6 @@ impl Reference {
                 "{self} is driven on the CPU alone: leave --device out; on a GPU there are {}",
                 on(target).map(|reference| reference.to_string()).collect::<Vec<_>>().join(", ")
             ))
-        );
-        ensure!(
-            self != Self::Llamacpp || process::cxx_compiler().is_some(),
-            "llama.cpp needs a C++ compiler: install one (on Debian and Ubuntu: apt-get install g++) or set CXX"
         );
         // tinygrad starts it for every kernel.
         let needs_clang = self == Self::Tinygrad && target == Target::Cpu;
@@ -131,23 +132,23 @@ pub struct References {
 }
 
 impl References {
-    /// Sets up the named ones, all if none is named. `build` is called for each first, to build its
-    /// [`Reference::package`]. If all are set up, one that fails does not stop the others.
+    /// Sets up the named ones, all if none is named. `provide` is called for each first, to provide its
+    /// [`Reference::piece`] and to build its [`Reference::package`]. If all are set up, one that fails does not stop the others.
     pub fn set_up(
         &self,
         named: &[Reference],
         reporter: Reporter,
-        build: impl Fn(Reference) -> Result<()>,
+        provide: impl Fn(Reference) -> Result<()>,
     ) -> Result<()> {
         for reference in named {
             reference.require_tools(self.target)?;
         }
         fs::create_dir_all(self.directory())
             .with_context(|| format!("cannot create {}", self.directory().display()))?;
-        let _lock = receipt::lock(&self.cache, reporter)?;
         let one = |reference: Reference| {
             reference.require_tools(self.target)?;
-            build(reference)?;
+            provide(reference)?;
+            let _lock = receipt::lock(&self.cache, reporter)?;
             self.install(reference, reporter)?;
             reporter.note(&format!("{reference}: set up"));
             Ok(())
@@ -300,12 +301,9 @@ impl Environment {
     /// Installs the packages of a file that has every one with its version and hashes.
     fn install(&self, reference: Reference, file: &Path, reporter: Reporter) -> Result<()> {
         let log = tempfile::NamedTempFile::new().context("cannot write a log of pip's")?;
-        // The registry has wheels of it for other machines only.
-        let built_here = (reference == Reference::Llamacpp).then_some("llama-cpp-python");
         let mut pip = command(self.python());
         pip.args(["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--require-hashes"])
             .args(["--only-binary", ":all:"])
-            .args(built_here.into_iter().flat_map(|package| ["--no-binary", package]))
             .arg("--log")
             .arg(log.path())
             .arg("--requirement")
@@ -313,8 +311,6 @@ impl Environment {
         if reporter.is_quiet() {
             pip.arg("--quiet");
         }
-        // For source packages: built for this machine, like everything that is measured.
-        pip.env("CMAKE_ARGS", "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF");
         // stdout is for results.
         pip.stdout(std::io::stderr());
         if succeeds(&mut pip)? {

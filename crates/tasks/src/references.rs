@@ -32,9 +32,13 @@ pub(crate) fn set_up(
     named: &[Reference],
     reporter: Reporter,
 ) -> Result<()> {
-    all(workspace, target).set_up(named, reporter, |reference| match reference.package() {
-        Some(name) => build(workspace, &[&name], None, reporter),
-        None => Ok(()),
+    let provision = workspace.provision(reporter)?;
+    all(workspace, target).set_up(named, reporter, |reference| {
+        reference.piece().map(|piece| provision.provide(piece)).transpose()?;
+        match reference.package() {
+            Some(name) => build(workspace, &[&name], None, reporter),
+            None => Ok(()),
+        }
     })
 }
 

@@ -18,9 +18,9 @@ use crate::cargo::{self, cargo};
 use crate::workspace::Workspace;
 use crate::{cuda, readers, references, rehearsal, tidy};
 
-/// References that install from the registry alone in a minute. Those with PyTorch take five gigabytes, and llama.cpp
-/// ten minutes to build: they are tested where they are set up.
-const TESTED: [Reference; 3] = [Reference::Openvino, Reference::Jax, Reference::Tinygrad];
+/// References that install in a minute. Those with PyTorch take five gigabytes: they are tested where they are set up.
+const TESTED: [Reference; 4] =
+    [Reference::Llamacpp, Reference::Openvino, Reference::Jax, Reference::Tinygrad];
 
 /// No test may hang for ever: a run of tests that takes longer has failed. Less than the 90 minutes of `.ci/run`.
 const LONGEST_RUN: Duration = Duration::from_secs(75 * 60);
@@ -238,16 +238,21 @@ impl<'a> Findings<'a> {
         self.tests_of(&self.named(&["driver"])?, pieces, &["--", "--ignored"])
     }
 
-    /// Sets up a reference for the tests. A missing compiler is installed if that needs no password; else the
+    /// Sets up a reference for the tests. A missing program is installed if that needs no password; else the
     /// reference is skipped with a message.
     fn reference(&mut self, reference: Reference, reporter: Reporter) {
-        if reference == Reference::Tinygrad && output_of(command("clang").arg("--version")).is_err() {
-            let installed = succeeds(command("apt-get").args(["install", "--yes", "--quiet", "clang"]));
+        let program = match reference {
+            Reference::Tinygrad => Some("clang"),
+            Reference::Llamacpp => Some("npm"),
+            _ => None,
+        };
+        let missing = program.filter(|program| output_of(command(program).arg("--version")).is_err());
+        if let Some(program) = missing {
+            let installed = succeeds(command("apt-get").args(["install", "--yes", "--quiet", program]));
             if !installed.unwrap_or(false) {
-                self.skip(
-                    "set-up of tinygrad",
-                    "it needs clang, which cannot be installed here (apt-get install clang)",
-                );
+                let why =
+                    format!("it needs {program}, which cannot be installed here (apt-get install {program})");
+                self.skip(&format!("set-up of {reference}"), &why);
                 return;
             }
         }

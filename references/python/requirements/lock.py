@@ -29,15 +29,11 @@ EVERYWHERE = (
 HEADER = """# Written by lock.py from {name}.in: every package, with the hashes of its files, for CPython 3.11 to 3.13 on Linux,
 # x86_64 or aarch64.
 """
-NOTES = {
-    "llamacpp": "# llama-cpp-python comes as sources. pip checks their hash, but not those of what builds them (scikit-build-core,\n"
-    "# cmake, ninja), which it fetches into an environment of its own.\n",
-}
 
 
 def main(names):
     for name in sorted(names or [path.stem for path in HERE.glob("*.in")], key=lambda name: name in SHARED):
-        (HERE / f"{name}.txt").write_text(HEADER.format(name=name) + NOTES.get(name, "") + resolved(name))
+        (HERE / f"{name}.txt").write_text(HEADER.format(name=name) + resolved(name))
 
 
 def resolved(name):

@@ -324,9 +324,12 @@ const PINS: &str = "native.toml";
 
 pub fn set_up(places: &Places, asked: &Asked) -> Result<()> {
     let reporter = Reporter::new(asked.quiet);
+    let provision = provision(places, asked.quiet)?;
     let done = match &asked.references {
-        Some(named) => references(places, asked.device).set_up(named, reporter, |_| Ok(())),
-        None => provision(places, asked.quiet)?.provide_all(&asked.pieces()),
+        Some(named) => references(places, asked.device).set_up(named, reporter, |reference| {
+            reference.piece().map(|piece| provision.provide(piece)).transpose().map(drop)
+        }),
+        None => provision.provide_all(&asked.pieces()),
     };
     done.map_err(|error| failure(&error))
 }

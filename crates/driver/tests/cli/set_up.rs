@@ -114,9 +114,18 @@ sha256 = "{sha256}"
 bytes = {bytes}
 extract = {{ "members/" = "members/" }}
 "#,
-        ["libtorch", "onnxruntime", "minilm", "cuda", "libtorch-cuda", "onnxruntime-cuda", "nvcc"]
-            .map(other)
-            .concat()
+        [
+            "libtorch",
+            "onnxruntime",
+            "llamacpp",
+            "minilm",
+            "cuda",
+            "libtorch-cuda",
+            "onnxruntime-cuda",
+            "nvcc"
+        ]
+        .map(other)
+        .concat()
     )
 }
 

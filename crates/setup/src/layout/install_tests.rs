@@ -3,6 +3,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::bail;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 use zip::write::{SimpleFileOptions, ZipWriter};
 
@@ -108,6 +110,25 @@ fn a_piece_holds_what_its_pin_names_and_nothing_else() {
     assert!(fixture.file("include/z.h").is_file());
     assert!(!fixture.file("other").exists());
     assert_eq!(fixture.entries(), ["piece-1.0"], "wheels and staging are gone");
+}
+
+#[test]
+fn an_archive_of_npm_is_unpacked_alike() {
+    let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    for (name, text) in MEMBERS {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len() as u64);
+        tar.append_data(&mut header, name, text.as_bytes()).unwrap();
+    }
+    let mut fixture = Fixture::new();
+    fixture.wheel = tar.into_inner().unwrap().finish().unwrap();
+    let wheel = &mut fixture.pin.wheels[0];
+    wheel.requirement = "npm:@some/t==1.0".into();
+    wheel.sha256 = receipt::hexadecimal(&Sha256::digest(&fixture.wheel));
+    assert_eq!(wheel.of_npm().as_deref(), Some("@some/t@1.0"));
+    fixture.install().unwrap();
+    assert_eq!(fixture.library(), "library");
+    assert!(fixture.file("include/x/y.h").is_file() && !fixture.file("other").exists());
 }
 
 #[test]

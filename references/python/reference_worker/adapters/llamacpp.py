@@ -1,14 +1,11 @@
-"""llama.cpp through llama-cpp-python's bindings of its C interface, driven as llama.cpp's own programs drive it: a
-batch, `llama_decode`, and the logits where it left them."""
+"""llama.cpp through its C interface, driven as llama.cpp's own programs drive it: a pool of threads, a batch,
+`llama_decode`, and the logits where it left them."""
 
-import ctypes
 import os
 
-import llama_cpp
 import numpy
-from llama_cpp import llama_cpp as api
 
-from .. import gpus
+from .. import gpus, llama_library
 from ..bundle import WorkerError, references_directory, run, unsupported
 from . import Base
 
@@ -16,13 +13,15 @@ PRECISIONS = ("f32", "bf16", "f16", "int8", "int4", "file")
 # GGML's numbers of the types that a KV cache is kept in.
 CACHE_TYPES = {"f32": 0, "f16": 1}
 FLASH_ATTENTION_OFF = 0
+# The whole model on one GPU.
+SPLIT_MODE_NONE = 0
 # More than any model has.
 ALL_LAYERS = 9999
 # Default of llama_context_params, as long as it suffices.
 BATCH = 2048
 
 
-@api.llama_log_callback
+@llama_library.LogCallback
 def _to_stderr(level, text, _):
     WARN = 3
     if level >= WARN:
@@ -33,16 +32,18 @@ class Adapter(Base):
     FRAMEWORK = "llamacpp"
     GPU = True
 
-    @staticmethod
-    def runtime():
-        api.llama_log_set(_to_stderr, ctypes.c_void_p(0))
-        api.llama_backend_init()
-        features = [part.strip() for part in api.llama_print_system_info().decode().split("|")]
-        used = [part.split("=")[0].strip() for part in features if part.endswith("= 1")]
+    @classmethod
+    def runtime(cls):
+        cls.api, path, version = llama_library.load()
+        cls.api.llama_log_set(_to_stderr, None)
+        cls.cpu_library = llama_library.load_backends(cls.api, path.parent)
+        cls.api.llama_backend_init()
+        features = [part.strip() for part in cls.api.llama_print_system_info().decode().split("|")]
+        # CPU : SSE3 = 1 | ... with the name of a device before its first.
+        used = [part.split(":")[-1].split("=")[0].strip() for part in features if part.endswith("= 1")]
         return {
-            "binding": f"llama-cpp-python {llama_cpp.__version__}",
-            "library": f"llama.cpp {api.llama_version().decode()}", "library_path": api._lib._name,
-            "cpu_capability": ", ".join(used),
+            "binding": "ctypes", "library": f"llama.cpp {version}", "library_path": str(path),
+            "cpu_capability": f"{cls.cpu_library}: {', '.join(used)}",
         }
 
     @classmethod
@@ -50,20 +51,22 @@ class Adapter(Base):
         precision = settings["precision"]
         if precision not in PRECISIONS:
             raise unsupported(f"GGUF has no {precision}")
+        # Refuses a precision that the bundle lacks.
+        bundle.weights_path(precision)
         references = references_directory()
         tool = [references / "bin" / "reference-gguf", bundle.directory, precision, references / "derived"]
         return type(references)(run([str(part) for part in tool]))
 
     def __init__(self, bundle, settings, weights_file):
         self._settings, self._vocabulary, self._context_length = settings, bundle.vocabulary, bundle.context
-        parameters = api.llama_model_default_params()
+        api, parameters = self.api, self.api.llama_model_default_params()
         self._device = settings["device"]
         numbers = gpus.numbers(self._device)
         if numbers and not api.llama_supports_gpu_offload():
             raise unsupported("this llama.cpp was built for the CPU alone (docs/reference/frameworks.md)")
         parameters.n_gpu_layers = ALL_LAYERS if numbers else 0
         if numbers:
-            parameters.split_mode, parameters.main_gpu = api.LLAMA_SPLIT_MODE_NONE, numbers[0]
+            parameters.split_mode, parameters.main_gpu = SPLIT_MODE_NONE, numbers[0]
         self._model = api.llama_model_load_from_file(str(weights_file).encode(), parameters)
         if not self._model:
             raise WorkerError(f"llama.cpp cannot load {weights_file}")
@@ -72,6 +75,7 @@ class Adapter(Base):
         self._exact = settings["precision"] == "f32"
         self._cache_type = "f32" if self._exact else "f16"
         self._context, self._room, self._batch = None, (0, 0), None
+        self._pool = llama_library.new_threadpool(api, settings["threads"])
 
     def in_effect(self):
         weights = "the file's own blocks, in a GGUF" if self._settings["precision"] == "file" else "GGUF"
@@ -81,7 +85,7 @@ class Adapter(Base):
             "jit": "none (llama.cpp builds a graph and interprets it)", "optimised": None,
             "weight_storage": f"mapped: {weights} derived from the bundle; repacked where llama.cpp has kernels for it",
             "kernels": [
-                "ggml-cpu, OpenMP" if self._device == "cpu" else "ggml-cuda",
+                self.cpu_library if self._device == "cpu" else "ggml-cuda",
                 "no flash attention" if self._exact else "flash attention: auto",
             ],
             "changed_defaults": [
@@ -91,13 +95,14 @@ class Adapter(Base):
 
     def begin(self, batch, capacity):
         if (batch, capacity) == self._room:
-            api.llama_memory_clear(api.llama_get_memory(self._context), False)
+            self.api.llama_memory_clear(self.api.llama_get_memory(self._context), False)
         else:
             self._make_context(batch, capacity)
             self._room = (batch, capacity)
         self._filled = 0
 
     def _make_context(self, batch, capacity):
+        api = self.api
         if self._context:
             api.llama_batch_free(self._batch)
             api.llama_free(self._context)
@@ -112,10 +117,11 @@ class Adapter(Base):
         self._context = api.llama_init_from_model(self._model, parameters)
         if not self._context:
             raise WorkerError("llama.cpp cannot make a context")
+        api.llama_attach_threadpool(self._context, self._pool, None)
         self._batch = api.llama_batch_init(batch * capacity, 0, 1)
 
     def append(self, tokens, every):
-        batch, count = self._batch, len(tokens[0])
+        api, batch, count = self.api, self._batch, len(tokens[0])
         index, rows = 0, []
         for sequence, row in enumerate(tokens):
             for position, token in enumerate(row):
