@@ -12,8 +12,8 @@ use crate::shim;
 pub(crate) enum Layout {
     /// The file's elements, in place; on a GPU, a copy.
     Plain,
-    /// A copy, bf16: unlike a mapped file, it has huge pages. libtorch multiplies a weight with one row
-    /// faster without oneDNN, and with several rows faster with it.
+    /// Two copies, bf16: one for one or two rows, which libtorch multiplies faster without oneDNN (unlike a mapped file, it
+    /// has huge pages), and one in the blocked layout of oneDNN's kernels for more.
     ByRow,
     /// In place, f16, on a CPU without f16 arithmetic. There libtorch is fast with one row and slow with
     /// several, so products of many rows are computed in f32.
@@ -54,7 +54,11 @@ impl Layout {
             None if !fused || device != Device::Cpu => Ok(Layout::in_place(device, kind, fused)),
             // A script has a single operator for each linear layer, and the variant without a JIT needs the
             // same layers for the comparison.
-            None if kind == Kind::BFloat16 && !settings.options.contains_key("execution") => {
+            None if kind == Kind::BFloat16
+                && !settings.options.contains_key("execution")
+                && onednn(device, kind).is_ok()
+                && !multiplies_tiles() =>
+            {
                 Ok(Layout::ByRow)
             }
             None => Ok(Layout::fastest(kind)),
@@ -82,7 +86,7 @@ impl Layout {
         }
     }
 
-    /// The fastest layout on the CPU.
+    /// The fastest layout on the CPU. Nothing is timed: the processes of a comparison must have equal settings.
     fn fastest(kind: Kind) -> Layout {
         // MKL's f32 kernels are as fast as memory allows on Intel's CPUs, and much slower on others.
         if kind == Kind::Float && tch::utils::has_mkl() && shim::cpu_is_intel() {
@@ -141,6 +145,25 @@ fn quantised(precision: Precision, device: Device, fused: bool, named: Option<&s
         )));
     }
     Ok(if precision == Precision::Int8 { Layout::Int8 } else { Layout::Int4 })
+}
+
+/// Whether oneDNN multiplies bf16 by AMX: its packed kernels are then the fastest for one row, too.
+fn multiplies_tiles() -> bool {
+    const AMX_BF16: u32 = 1 << 22;
+    #[cfg(target_arch = "x86_64")]
+    let features = std::arch::x86_64::__cpuid_count(7, 0).edx;
+    #[cfg(not(target_arch = "x86_64"))]
+    let features = 0;
+    // `tch-noamx` takes AMX away by this variable.
+    features & AMX_BF16 != 0 && std::env::var_os("ONEDNN_MAX_CPU_ISA").is_none()
+}
+
+/// Whether this CPU has instructions for products in bf16, so that products of many rows repay the widening of codes.
+pub(crate) fn multiplies_bf16() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    return false;
 }
 
 /// Whether oneDNN has kernels for `kind` here. There is no query for this, so it packs a small weight as a

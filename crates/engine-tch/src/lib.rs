@@ -259,7 +259,7 @@ fn activations(layout: Layout, kind: Kind) -> String {
 fn weight_storage(layout: Layout, device: tch::Device, emulated: bool) -> String {
     let held = match (layout, device) {
         (Layout::Onednn | Layout::Xnnpack | Layout::Int4, _) => "prepacked copy; embedding mapped",
-        (Layout::ByRow, _) => "one copy in memory",
+        (Layout::ByRow, _) => "two copies in memory, one of them packed; embedding mapped",
         (Layout::Converted, _) => "mapped; converted to f32 for every product",
         (_, tch::Device::Cpu) if emulated => "f32 copy; embedding mapped",
         (_, tch::Device::Cpu) => "mapped",
@@ -283,17 +283,31 @@ fn jit(model: &Model) -> String {
     }
 }
 
-fn linear_kernel(layout: Layout) -> &'static str {
-    match layout {
+fn linear_kernel(layout: Layout) -> String {
+    let kernel = match layout {
         Layout::Xnnpack => "XNNPACK's prepacked::linear_clamp_run, cut into a part for each thread",
         Layout::Onednn => "mkldnn::_linear_pointwise, weights packed by oneDNN",
-        Layout::ByRow => "mm without oneDNN below 3 rows, then linear by oneDNN",
+        Layout::ByRow => {
+            return format!(
+                "mm without oneDNN below {} rows, then mkldnn::_linear_pointwise, weights packed by oneDNN",
+                linear::ONEDNN_ROWS
+            );
+        }
         Layout::Widened => "linear, of many rows in f32",
         Layout::Converted => "linear in f32, of weights that `to` converts before",
-        Layout::Int8 => "_weight_int8pack_mm in bf16; linear of codes widened to bf16 from 48 rows",
-        Layout::Int4 => "_weight_int4pack_mm_for_cpu in bf16",
+        Layout::Int8 | Layout::Int4 => {
+            let (kernel, rows) = match layout {
+                Layout::Int8 => ("_weight_int8pack_mm in bf16", linear::widened_rows(layout)),
+                _ => ("_weight_int4pack_mm_for_cpu in bf16", linear::widened_rows(layout)),
+            };
+            if rows == i64::MAX {
+                return kernel.into();
+            }
+            return format!("{kernel}; linear of weights widened to bf16 from {rows} rows");
+        }
         Layout::Plain => "linear",
-    }
+    };
+    kernel.into()
 }
 
 /// The kernel of norms that are not elementary, human-readable.
@@ -314,12 +328,12 @@ fn kernels(model: &Model) -> Vec<String> {
             }
             None => "scaled_dot_product_attention",
         };
-        vec![linear, "fused q/k/v and gate/up", attention, norm]
+        ["fused q/k/v and gate/up", attention, norm]
     } else {
-        vec![linear, "separate q/k/v and gate/up", "matmul, softmax, matmul", "elementary norms"]
+        ["separate q/k/v and gate/up", "matmul, softmax, matmul", "elementary norms"]
     };
     let growth = model.kinds.grows.then_some("cat of old and new keys and values in every append");
-    kernels.into_iter().chain(growth).map(str::to_owned).collect()
+    [linear].into_iter().chain(kernels.into_iter().chain(growth).map(str::to_owned)).collect()
 }
 
 /// What a layer's products use outside libtorch's documented operators.
@@ -327,7 +341,7 @@ fn semi_public_linear(layout: Layout) -> Option<&'static str> {
     match layout {
         Layout::Xnnpack => Some("prepacked::linear_clamp_run"),
         Layout::Onednn => Some("mkldnn::_linear_pointwise"),
-        Layout::ByRow => Some("oneDNN switched off for a product of 1 or 2 rows"),
+        Layout::ByRow => Some("mkldnn::_linear_pointwise; oneDNN switched off for a product of 1 or 2 rows"),
         Layout::Int8 => Some("_weight_int8pack_mm"),
         Layout::Int4 => Some("_weight_int4pack_mm_for_cpu"),
         Layout::Widened | Layout::Converted | Layout::Plain => None,

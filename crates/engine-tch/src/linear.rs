@@ -1,20 +1,20 @@
 //! Linear layers, and the layouts of their weights.
 
-use bundle::quantised::INT4_GROUP;
+use bundle::quantised::{INT4_GROUP, INT4_OFFSET};
 use bundle::{Activation, LinearNames};
 use tch::{Kind, TchError, Tensor};
 use worker::engine::{EngineError, Result};
 
 use crate::framework;
-use crate::layout::Layout;
+use crate::layout::{Layout, multiplies_bf16};
 use crate::reader::Reader;
 use crate::shim::{self, NativeLinear};
 
 /// From this many rows, widening a weight to f32 is faster than multiplying in f16.
 const WIDENED_ROWS: i64 = 24;
 
-/// From this many rows, oneDNN multiplies by a weight in place faster than libtorch's own bf16 kernel.
-const ONEDNN_ROWS: i64 = 3;
+/// From this many rows, oneDNN multiplies by its packed copy faster than libtorch's own bf16 kernel.
+pub(crate) const ONEDNN_ROWS: i64 = 3;
 
 /// x · Wᵀ + b
 pub(crate) struct Linear {
@@ -24,8 +24,8 @@ pub(crate) struct Linear {
 
 enum Weight {
     Plain(Tensor),
-    /// Without oneDNN below this many rows.
-    ByRow(Tensor, i64),
+    /// The second from [`ONEDNN_ROWS`] on.
+    ByRow(Tensor, NativeLinear),
     /// In f32 from this many rows.
     Widened(Tensor, i64),
     /// Includes the bias.
@@ -52,12 +52,12 @@ impl Linear {
         let weight = match layout {
             Layout::Plain => Weight::Plain(reader.stacked(weights)?),
             Layout::ByRow => {
-                let copy = |weight: &Tensor| {
+                let both = |weight: &Tensor| {
                     let mut copy = weight.f_empty_like()?;
                     copy.f_copy_(weight)?;
-                    Ok(copy)
+                    Ok(Weight::ByRow(copy, NativeLinear::onednn(weight, None, None)?))
                 };
-                Weight::ByRow(reader.converted(weights, copy)?, ONEDNN_ROWS)
+                reader.converted(weights, both)?
             }
             Layout::Widened => Weight::Widened(reader.stacked(weights)?, WIDENED_ROWS),
             Layout::Converted => Weight::Widened(reader.stacked(weights)?, 0),
@@ -125,10 +125,11 @@ impl Linear {
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor, TchError> {
         let bias = self.bias.as_ref();
         match &self.weight {
-            Weight::ByRow(weight, rows) if x.size2()?.0 < *rows => {
+            Weight::ByRow(weight, _) if x.size2()?.0 < ONEDNN_ROWS => {
                 biased(shim::multiply_without_onednn(weight, x)?, bias)
             }
-            Weight::Plain(weight) | Weight::ByRow(weight, _) => x.f_linear(weight, bias),
+            Weight::ByRow(_, packed) => biased(packed.forward(x)?, bias),
+            Weight::Plain(weight) => x.f_linear(weight, bias),
             Weight::Widened(weight, rows) if x.size2()?.0 >= *rows => {
                 let wide = |tensor: &Tensor| tensor.f_to_kind(Kind::Float);
                 let bias = bias.map(wide).transpose()?;
@@ -152,11 +153,39 @@ fn biased(mut product: Tensor, bias: Option<&Tensor>) -> Result<Tensor, TchError
 // Weights of 8 and 4 bits, for libtorch's own kernels.
 //
 // Both kernels are fast only for activations in bf16 (f32 and f16 take 7 and 16 to 30 times as long), so
-// inputs and outputs are rounded to it. The kernels widen the codes and multiply in f32.
+// inputs and outputs are rounded to it. The kernels widen the codes and multiply in f32. oneDNN's products in bf16, of codes
+// that are widened before, are faster for many rows.
 
-/// From this many rows, a product in bf16 is faster than `_weight_int8pack_mm`, including the widening of the
-/// codes.
-const QUANTISED_WIDENED_ROWS: i64 = 48;
+/// From this many rows on, widening the codes to bf16 for `linear` is faster than the kernels that read codes, if the CPU
+/// multiplies in bf16; without that, int8 is widened from [`WIDENED_ROWS_WITHOUT_BF16`] on, and int4 not at all.
+const INT8_WIDENED_ROWS: i64 = 16;
+const INT4_WIDENED_ROWS: i64 = 48;
+const WIDENED_ROWS_WITHOUT_BF16: i64 = 48;
+
+/// The least rows whose product is of widened codes.
+pub(crate) fn widened_rows(layout: Layout) -> i64 {
+    match (layout, multiplies_bf16()) {
+        (Layout::Int8, true) => INT8_WIDENED_ROWS,
+        (Layout::Int8, false) => WIDENED_ROWS_WITHOUT_BF16,
+        (_, true) => INT4_WIDENED_ROWS,
+        (_, false) => i64::MAX,
+    }
+}
+
+/// Weights that are widened at once: in bf16 they stay in a core's cache until they are multiplied.
+const WIDENED: i64 = 1 << 20;
+
+/// `x · Wᵀ` in bf16. `widened` gives some of the weight's rows, `[count, in]`, from `first` on.
+fn by_parts(
+    x: &Tensor,
+    outputs: i64,
+    widened: impl Fn(i64, i64) -> Result<Tensor, TchError>,
+) -> Result<Tensor, TchError> {
+    let step = (WIDENED / x.size2()?.1).max(1);
+    let product = |first: i64| x.f_linear(&widened(first, step.min(outputs - first))?, None::<&Tensor>);
+    let parts = (0..outputs).step_by(step as usize).map(product).collect::<Result<Vec<_>, _>>()?;
+    Tensor::f_cat(&parts, 1)
+}
 
 /// Weights with one scale per output.
 pub(crate) struct Int8 {
@@ -164,22 +193,24 @@ pub(crate) struct Int8 {
     codes: Tensor,
     /// `[out]`, bf16, in which they are exact.
     scales: Tensor,
+    widened_rows: i64,
 }
 
 impl Int8 {
     pub(crate) fn read(reader: &Reader, names: &[String]) -> Result<Int8> {
         let scales = reader.scales(names)?.f_to_kind(Kind::BFloat16).map_err(framework)?;
-        Ok(Int8 { codes: reader.stacked(names)?, scales })
+        Ok(Int8 { codes: reader.stacked(names)?, scales, widened_rows: widened_rows(Layout::Int8) })
     }
 
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor, TchError> {
         let input = x.f_to_kind(Kind::BFloat16)?;
-        if x.size2()?.0 < QUANTISED_WIDENED_ROWS {
+        if x.size2()?.0 < self.widened_rows {
             return input.f_internal_weight_int8pack_mm(&self.codes, &self.scales)?.f_to_kind(x.kind());
         }
         // 8-bit integers are exact in bf16.
-        let codes = self.codes.f_to_kind(Kind::BFloat16)?;
-        input.f_linear(&codes, None::<&Tensor>)?.f_to_kind(x.kind())?.f_multiply_(&self.scales)
+        let widened = |first, count| self.codes.f_narrow(0, first, count)?.f_to_kind(Kind::BFloat16);
+        let product = by_parts(&input, self.codes.size2()?.0, widened)?;
+        product.f_to_kind(x.kind())?.f_multiply_(&self.scales)
     }
 }
 
@@ -191,6 +222,35 @@ pub(crate) struct Int4 {
     scales_and_zeros: Tensor,
     /// Without the padding of the last block.
     outputs: i64,
+    /// For products of many rows, where the CPU has instructions for them.
+    plain: Option<PlainInt4>,
+}
+
+/// The same as in the file.
+struct PlainInt4 {
+    /// `[out, in / 2]`
+    pairs: Tensor,
+    /// `[out, in / group, 1]`, bf16.
+    scales: Tensor,
+    /// From this many rows of activations on.
+    rows: i64,
+}
+
+impl PlainInt4 {
+    /// Rows in bf16, to which products of a code and a scale are rounded.
+    fn widened(&self, first: i64, count: i64) -> Result<Tensor, TchError> {
+        // In bf16 a code in the lowest bits of 128 is 128 more than itself, and 32 bits hold two of them.
+        const BOTH: i64 = 0x000f_000f;
+        const OF_128: i64 = 0x4300_4300;
+        const ABOVE: f64 = 128.0 + INT4_OFFSET as f64;
+        let pairs = self.pairs.f_narrow(0, first, count)?.f_to_kind(Kind::Int)?;
+        let mut codes = pairs.f_bitwise_left_shift_tensor_scalar(12)?;
+        let codes = codes.f_bitwise_or_tensor_(&pairs)?.f_bitwise_and_(BOTH)?.f_bitwise_or_(OF_128)?;
+        let codes = codes.f_view_dtype(Kind::BFloat16)?;
+        let mut grouped = codes.f_view([count, -1, INT4_GROUP as i64])?;
+        let scales = self.scales.f_narrow(0, first, count)?;
+        grouped.f_subtract_scalar_(ABOVE)?.f_multiply_(&scales)?.f_view([count, -1])
+    }
 }
 
 /// The kernel multiplies this many outputs at a time; its layout is a sequence of such blocks.
@@ -203,6 +263,14 @@ const INT4_PACKED_ROWS: i64 = 4 * INT4_BLOCK;
 impl Int4 {
     pub(crate) fn read(reader: &Reader, names: &[String]) -> Result<Int4> {
         let (group, scales) = (INT4_GROUP as i64, reader.scales(names)?);
+        let widened_rows = widened_rows(Layout::Int4);
+        let plain = (widened_rows < i64::MAX).then(|| {
+            let pairs = reader.stacked(names)?;
+            let scales = scales.f_to_kind(Kind::BFloat16);
+            let scales = scales.and_then(|flat| flat.f_view([pairs.size()[0], -1, 1])).map_err(framework)?;
+            Ok::<_, EngineError>(PlainInt4 { pairs, scales, rows: widened_rows })
+        });
+        let plain = plain.transpose()?;
         reader.converted(names, |pairs| {
             let (outputs, half) = pairs.size2()?;
             let filled = whole_blocks(outputs);
@@ -218,12 +286,16 @@ impl Int4 {
                 let packed = pack_int4(&pairs.f_narrow(0, start, rows)?)?;
                 codes.f_narrow(0, start, packed.size2()?.0)?.f_copy_(&packed)?;
             }
-            Ok(Int4 { codes, scales_and_zeros, outputs })
+            Ok(Int4 { codes, scales_and_zeros, outputs, plain })
         })
     }
 
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor, TchError> {
         let input = x.f_to_kind(Kind::BFloat16)?;
+        if let Some(plain) = self.plain.as_ref().filter(|plain| x.size()[0] >= plain.rows) {
+            let product = by_parts(&input, self.outputs, |first, count| plain.widened(first, count))?;
+            return product.f_to_kind(x.kind());
+        }
         let group = INT4_GROUP as i64;
         let product =
             input.f_internal_weight_int4pack_mm_for_cpu(&self.codes, group, &self.scales_and_zeros)?;
@@ -275,11 +347,11 @@ mod tests {
                     let expected = weights.quantised(&names).expect("is there");
                     let reader = Reader::new(bundle.weights(precision).expect("maps"), Device::Cpu, false);
                     let multiply: Box<dyn Fn(&Tensor) -> Tensor> = if precision == Precision::Int8 {
-                        let Int8 { codes, scales } = Int8::read(&reader, &names).expect("reads");
+                        let Int8 { codes, scales, .. } = Int8::read(&reader, &names).expect("reads");
                         let scales = scales.to_kind(Kind::Float);
                         Box::new(move |unit| unit.internal_weight_int8pack_mm(&codes, &scales))
                     } else {
-                        let Int4 { codes, scales_and_zeros, outputs } =
+                        let Int4 { codes, scales_and_zeros, outputs, .. } =
                             Int4::read(&reader, &names).expect("reads");
                         let scales = scales_and_zeros.to_kind(Kind::Float);
                         let group = INT4_GROUP as i64;
@@ -293,5 +365,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn widened_codes_are_the_weights_rounded_to_bf16() {
+        let model = conformance::tiny().into_iter().next().expect("a model");
+        let names = model.bundle.config().layer(0).qkv.weights;
+        let weights = model.bundle.weights(Precision::Int4).expect("maps");
+        let expected = weights.quantised(&names).expect("is there");
+        let reader = Reader::new(model.bundle.weights(Precision::Int4).expect("maps"), Device::Cpu, false);
+        let flat = reader.scales(&names).expect("reads").to_kind(Kind::BFloat16);
+        let pairs = reader.stacked(&names).expect("reads");
+        let plain = PlainInt4 { scales: flat.view([pairs.size()[0], -1, 1]), pairs, rows: 1 };
+        let rows = expected.rows as i64;
+        let parts = [plain.widened(0, 3).expect("widens"), plain.widened(3, rows - 3).expect("widens")];
+        let widened = Tensor::cat(&parts, 0).to_kind(Kind::Float).view(-1);
+        let rounded =
+            Tensor::from_slice(&expected.dequantised()).to_kind(Kind::BFloat16).to_kind(Kind::Float);
+        assert_eq!(Vec::<f32>::try_from(widened).expect("f32"), Vec::<f32>::try_from(rounded).expect("f32"));
     }
 }

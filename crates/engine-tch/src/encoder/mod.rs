@@ -95,7 +95,7 @@ impl Encoder {
         let texts = self.padding.map_or("texts unpadded".to_owned(), |(padding, _)| padding.to_string());
         let activated = self.layout == Layout::Onednn && !self.config.gated_mlp;
         let activation = activated.then_some("activation in the product of the MLP's first layer");
-        let kernels = [linear, texts.as_str(), fused, "scaled_dot_product_attention", norm]
+        let kernels = [linear.as_str(), texts.as_str(), fused, "scaled_dot_product_attention", norm]
             .into_iter()
             .chain(activation);
         InEffect {
