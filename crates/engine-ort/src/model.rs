@@ -139,6 +139,9 @@ impl Running {
         if options.spins_within_runs_alone {
             builder = builder.with_config_entry("session.force_spinning_stop", "1")?;
         }
+        if options.packs_on_all_threads {
+            builder = builder.with_config_entry("session.prepack.enable_parallel", "1")?;
+        }
         if let Some(path) = &options.profile {
             builder = builder.with_profiling(path)?;
         }

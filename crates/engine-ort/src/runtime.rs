@@ -300,6 +300,8 @@ const PROFILE: &str = "profile";
 
 const SPINNING: &str = "spinning";
 
+const PACKING: &str = "packing";
+
 /// How much ONNX Runtime may rewrite the graph
 /// (<https://onnxruntime.ai/docs/performance/model-optimizations/graph-optimizations.html>).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -355,6 +357,8 @@ pub(crate) struct Options {
     pub(crate) profile: Option<PathBuf>,
     /// Whether threads sleep as soon as a run ends, for code that computes between runs.
     pub(crate) spins_within_runs_alone: bool,
+    /// Whether weights are packed on all threads, which is sooner and holds them twice at the peak.
+    pub(crate) packs_on_all_threads: bool,
 }
 
 /// Requests a profile in `directory`, unless the variant names a file.
@@ -367,21 +371,21 @@ pub(crate) fn with_profile(mut settings: Settings, directory: &Path) -> Settings
 impl Options {
     /// If the settings switch optimisation off, the level is off even if the option names another.
     pub(crate) fn from_settings(settings: &Settings, config: &ModelConfig) -> Result<Options> {
-        settings.check_options(&["cache", OPTIMIZATION, "padded", PROFILE, SPINNING, "weights"])?;
+        settings.check_options(&["cache", OPTIMIZATION, PACKING, "padded", PROFILE, SPINNING, "weights"])?;
         let named = settings.options.get(OPTIMIZATION).map_or(Optimization::All.name(), String::as_str);
         let Some(optimization) = Optimization::EACH.into_iter().find(|level| level.name() == named) else {
             let names = Optimization::EACH.map(Optimization::name).join(", ");
             let text = format!("option {OPTIMIZATION} is {named:?}, not one of {names}");
             return Err(EngineError::Input(text));
         };
-        let spins_within_runs_alone = match settings.options.get(SPINNING).map(String::as_str) {
-            None => false,
-            Some("within-runs") => true,
-            Some(other) => {
-                let text = format!("option {SPINNING} is {other:?}, not within-runs");
-                return Err(EngineError::Input(text));
+        let is = |option: &str, value: &str| match settings.options.get(option) {
+            Some(other) if other != value => {
+                Err(EngineError::Input(format!("option {option} is {other:?}, not {value}")))
             }
+            named => Ok(named.is_some()),
         };
+        let spins_within_runs_alone = is(SPINNING, "within-runs")?;
+        let packs_on_all_threads = is(PACKING, "parallel")?;
         let optimization = if settings.jit { optimization } else { Optimization::Off };
         let profile = settings.options.get(PROFILE).map(PathBuf::from);
         let (padding, grows) = (settings.padding(config)?, settings.grows_cache(config)?);
@@ -390,7 +394,15 @@ impl Options {
             let text = "the options cache and weights are for ONNX Runtime on a CPU here";
             return Err(EngineError::Unsupported(text.into()));
         }
-        Ok(Options { optimization, padding, grows, converts, profile, spins_within_runs_alone })
+        Ok(Options {
+            optimization,
+            padding,
+            grows,
+            converts,
+            profile,
+            spins_within_runs_alone,
+            packs_on_all_threads,
+        })
     }
 }
 

@@ -163,6 +163,17 @@ fn a_journal_with_a_reading_that_cannot_be_is_of_a_contender_that_failed() {
 }
 
 #[test]
+fn a_share_of_own_code_that_cannot_be_is_none() {
+    let shares = [0.0, 1.0, 1.01, -0.1];
+    let fact = |decode: f64| Fact::OwnCode {
+        framework: decode.to_string(),
+        observed: Ok(configs::OwnCode { decode, ..Default::default() }),
+    };
+    let kept = Evidence::from_facts(shares.map(fact)).own_code;
+    assert_eq!(kept.keys().collect::<Vec<_>>(), ["0", "1"]);
+}
+
+#[test]
 fn a_journal_without_an_end_is_of_a_run_that_was_killed() {
     let evidence = Evidence::from_facts(facts().into_iter().filter(|fact| !matches!(fact, Fact::End { .. })));
     assert_eq!(evidence.end, End::Killed);
