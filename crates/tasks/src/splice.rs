@@ -1,10 +1,13 @@
 //! `cargo xtask splice`: writes the table of a real run, or of a profile, into a block of a page, with its
 //! command above, so that no number is typed by hand.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use flate2::read::GzDecoder;
 use serde::Deserialize;
 use setup::tooling::{BadInput, splice};
 
@@ -44,15 +47,34 @@ pub(crate) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
+/// `results`: a directory, or the archive of one.
 fn shown(results: &Path, name: &str) -> Result<String> {
     if results.join(PROFILE).is_file() {
         return read(&results.join(PROFILE));
     }
-    let report = read(&results.join(name))?;
-    let file = environment_of(results);
+    let (report, environment) = if results.is_file() {
+        (from_archive(results, name)?, from_archive(results, ENVIRONMENT)?)
+    } else {
+        (read(&results.join(name))?, read(&environment_of(results))?)
+    };
     let environment: Environment =
-        serde_json::from_str(&read(&file)?).with_context(|| file.display().to_string())?;
+        serde_json::from_str(&environment).with_context(|| results.display().to_string())?;
     Ok(format!("```\n{}\n```\n\n{}", command_line(&environment.command), report.trim()))
+}
+
+/// A file of an archive of `photofinish report --archive`.
+fn from_archive(archive: &Path, name: &str) -> Result<String> {
+    let within = || archive.display().to_string();
+    let mut files = tar::Archive::new(GzDecoder::new(File::open(archive).with_context(within)?));
+    for file in files.entries().with_context(within)? {
+        let mut file = file.with_context(within)?;
+        if file.path().with_context(within)?.file_name().is_some_and(|found| found == name) {
+            let mut text = String::new();
+            file.read_to_string(&mut text).with_context(within)?;
+            return Ok(text);
+        }
+    }
+    Err(BadInput(format!("{} has no {name}", archive.display())).into())
 }
 
 /// The recorded environment of a run. Of a study, that of its first cell, which has the study's command.
@@ -130,6 +152,28 @@ mod tests {
             let args: Vec<String> = args.iter().map(|arg| arg.to_string()).collect();
             assert_eq!(command_line(&args), format!("photofinish compare{shown}"));
         }
+    }
+
+    #[test]
+    fn every_figure_of_the_performance_page_is_of_a_kept_run() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let page = std::fs::read_to_string(root.join("docs/evidence/performance.md")).unwrap();
+        let mut prose = String::new();
+        let mut rest = page.as_str();
+        while let Some((before, after)) = rest.split_once("<!-- ") {
+            let (block, after) = after.split_once(": begin -->\n").unwrap();
+            let (text, after) = after.split_once(&format!("\n<!-- {block}: end -->")).unwrap();
+            let archive = root.join(format!("results/published/performance/{block}.tar.gz"));
+            assert_eq!(text, shown(&archive, SUMMARY).unwrap(), "{block}");
+            prose += before;
+            rest = after;
+        }
+        prose += rest;
+        let is_typed = |word: &&str| word.trim_matches(|c: char| !c.is_ascii_digit()).parse::<f64>().is_ok();
+        // Names have digits, too: f32, llama-160m.
+        let is_name = |word: &&str| word.contains(|c: char| c.is_ascii_alphabetic() || c == '`');
+        let typed: Vec<&str> = prose.split_whitespace().filter(is_typed).filter(|word| !is_name(word)).collect();
+        assert!(typed.is_empty(), "typed by hand: {typed:?}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use candle_core::{DType, Device as CandleDevice, Tensor, utils};
 use encoder::Encoder;
 use error::framework;
 use model::Model;
+use reference_gguf::FourBits;
 use worker::engine;
 use worker::engine::{
     Bundle, Decode, Device, Encode, EngineError, Foreigns, InEffect, InferenceEngine, KvCachePolicy, Options,
@@ -85,7 +86,7 @@ impl InferenceEngine for CandleTransformers {
             Weights::Source => Ok(variable(SOURCE)?),
             Weights::Derived => {
                 let directory = variable(REFERENCES)?.join("derived");
-                let derived = reference_gguf::derive(bundle, settings.precision, &directory);
+                let derived = reference_gguf::derive(bundle, settings.precision, FourBits::Q4K, &directory);
                 derived.map_err(|error| match error {
                     reference_gguf::Error::Bundle(error) => error.into(),
                     reference_gguf::Error::Unsupported(reason) => EngineError::Unsupported(reason),

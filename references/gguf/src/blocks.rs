@@ -4,6 +4,8 @@ use bundle::quantised::INT4_GROUP;
 use bundle::{BlockKind, Element, Precision, Quantised, TensorView};
 use half::f16;
 
+use crate::FourBits;
+
 /// Weights that share a scale in Q8_0 and Q4_0.
 const BLOCK: usize = 32;
 
@@ -26,9 +28,11 @@ impl Kind {
     }
 
     /// The type of a quantised weight; of a file's own blocks that of the file.
-    pub(crate) fn of(weight: &Quantised<'_>) -> Kind {
+    pub(crate) fn of(weight: &Quantised<'_>, four_bits: FourBits) -> Kind {
+        let is_q4_k = || (0..weight.rows).all(|row| weight.q4_k(row).is_some());
         Kind::Blocks(match (weight.precision, &weight.blocks[..]) {
             (Precision::File, [(kind, _), ..]) => *kind,
+            (Precision::Int4, _) if four_bits == FourBits::Q4K && is_q4_k() => BlockKind::Q4K,
             (Precision::Int4, _) => BlockKind::Q4_0,
             _ => BlockKind::Q8_0,
         })
@@ -69,8 +73,12 @@ pub(crate) fn widened(view: &TensorView<'_>) -> Vec<u8> {
     }
 }
 
-/// A row of int8 or int4 as blocks of Q8_0 or Q4_0, and one of a file's own blocks as it is. `None` if a scale is not one that f16 holds exactly.
-pub(crate) fn blocks(weight: &Quantised<'_>, row: usize) -> Option<Vec<u8>> {
+/// A row of int8 or int4 as blocks of `kind`, and one of a file's own blocks as it is. `None` if a scale is not one that f16
+/// holds exactly.
+pub(crate) fn blocks(weight: &Quantised<'_>, kind: Kind, row: usize) -> Option<Vec<u8>> {
+    if kind == Kind::Blocks(BlockKind::Q4K) && weight.precision == Precision::Int4 {
+        return weight.q4_k(row);
+    }
     if let (Precision::File, [(kind, _)]) = (weight.precision, &weight.blocks[..]) {
         let width = kind.row_bytes(weight.columns);
         return Some(weight.codes.bytes[row * width..][..width].to_vec());

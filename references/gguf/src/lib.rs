@@ -1,8 +1,9 @@
 //! A bundle's weights as a GGUF file, bit for bit: llama.cpp and candle's quantised models read nothing else.
 //!
 //! Nothing is rounded on the way. f32, bf16 and f16 are copied; an int8 row becomes Q8_0 blocks that repeat the
-//! row's scale, and int4 groups become Q4_0 blocks, whose f16 scales hold the bundle's exactly; blocks of a file are copied. The rows of q and k
-//! are put in GGUF's order for interleaved rotation. What a file was derived from is in the record beside it
+//! row's scale, and int4 groups become Q4_0 blocks, whose f16 scales hold the bundle's exactly, or Q4_K where the
+//! bundle's scales allow it and the reader is faster with them; blocks of a file are copied. The rows of q and k are put
+//! in GGUF's order for interleaved rotation. What a file was derived from is in the record beside it
 //! ([`Record`]), so that "same weights" can be verified (fairness rule R1).
 
 mod blocks;
@@ -37,11 +38,24 @@ pub fn record_path(file: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// The type of int4's blocks. The weights are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FourBits {
+    Q4_0,
+    /// Of the tensors whose rows and scales allow it.
+    Q4K,
+}
+
 /// Path of the GGUF file of `bundle` at `precision` in `directory`. It is written unless it is there: then
 /// nothing is read or hashed, for a worker asks again while its load is timed. What the file holds is verified
 /// after the last sample, against its record.
-pub fn derive(bundle: &Bundle, precision: Precision, directory: &Path) -> Result<PathBuf, Error> {
-    let path = directory.join(name(bundle, precision)?);
+pub fn derive(
+    bundle: &Bundle,
+    precision: Precision,
+    four_bits: FourBits,
+    directory: &Path,
+) -> Result<PathBuf, Error> {
+    let path = directory.join(name(bundle, precision, four_bits)?);
     // The record comes last: a file without one was left by an interruption.
     if path.is_file() && record_path(&path).is_file() {
         return Ok(path);
@@ -52,7 +66,7 @@ pub fn derive(bundle: &Bundle, precision: Precision, directory: &Path) -> Result
     std::fs::create_dir_all(directory).map_err(write)?;
     let mut staged = tempfile::NamedTempFile::new_in(directory).map_err(write)?;
     let weights = bundle.weights(precision)?;
-    file::write(model::contents(&weights, bundle.config())?, staged.as_file_mut()).map_err(write)?;
+    file::write(model::contents(&weights, bundle.config(), four_bits)?, staged.as_file_mut()).map_err(write)?;
     let sha256 = bundle::sha256_of(staged.path()).map_err(write)?;
     staged.persist(&path).map_err(|error| write(error.error))?;
     let by = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned();
@@ -63,7 +77,7 @@ pub fn derive(bundle: &Bundle, precision: Precision, directory: &Path) -> Result
 }
 
 /// Addressed by what it holds: weights and configuration.
-fn name(bundle: &Bundle, precision: Precision) -> Result<String, Error> {
+fn name(bundle: &Bundle, precision: Precision, four_bits: FourBits) -> Result<String, Error> {
     if precision == Precision::Nf4 {
         return Err(Error::Unsupported("nf4: GGUF has no such type".into()));
     }
@@ -71,5 +85,7 @@ fn name(bundle: &Bundle, precision: Precision) -> Result<String, Error> {
     let files = &bundle.manifest().files;
     let start = |file: &str| files.get(file).map(|record| record.sha256.chars().take(12).collect::<String>());
     let (weights, config) = (start(&precision.file_name()), start("config.json"));
-    Ok(format!("{precision}-{}-{}.gguf", weights.unwrap_or_default(), config.unwrap_or_default()))
+    let type_of_blocks = if precision == Precision::Int4 && four_bits == FourBits::Q4K { "-k" } else { "" };
+    let (weights, config) = (weights.unwrap_or_default(), config.unwrap_or_default());
+    Ok(format!("{precision}{type_of_blocks}-{weights}-{config}.gguf"))
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use bundle::Bundle;
+use reference_gguf::FourBits;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -13,7 +14,8 @@ fn main() -> ExitCode {
     };
     let derived = precision.parse().map_err(reference_gguf::Error::Unsupported).and_then(|precision| {
         let bundle = Bundle::open(bundle)?;
-        reference_gguf::derive(&bundle, precision, Path::new(directory))
+        // llama.cpp repacks Q4_0.
+        reference_gguf::derive(&bundle, precision, FourBits::Q4_0, Path::new(directory))
     });
     match derived {
         Ok(path) => {

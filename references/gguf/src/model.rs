@@ -4,14 +4,19 @@ use bundle::{
     Activation, Architecture, BlockKind, BundleError, Feature, ModelConfig, NormNames, Position, Weights,
 };
 
+use crate::FourBits;
 use crate::blocks::{Kind, blocks, widened};
 use crate::error::Error;
 use crate::file::{Contents, Tensor, Value};
 
-pub(crate) fn contents<'a>(weights: &'a Weights, config: &ModelConfig) -> Result<Contents<'a>, Error> {
+pub(crate) fn contents<'a>(
+    weights: &'a Weights,
+    config: &ModelConfig,
+    four_bits: FourBits,
+) -> Result<Contents<'a>, Error> {
     let theta = check(config)?;
     let names = names(config);
-    let tensors = names.into_iter().map(|(gguf, ours, heads)| tensor(weights, gguf, ours, heads));
+    let tensors = names.into_iter().map(|(gguf, ours, heads)| tensor(weights, gguf, ours, heads, four_bits));
     Ok(Contents { metadata: metadata(config, theta), tensors: tensors.collect::<Result<_, _>>()? })
 }
 
@@ -98,12 +103,13 @@ fn tensor<'a>(
     name: String,
     ours: String,
     head_dim: Option<usize>,
+    four_bits: FourBits,
 ) -> Result<Tensor<'a>, BundleError> {
     if weights.is_quantised(&ours) {
         let weight = weights.quantised(&[ours])?;
-        let kind = Kind::of(&weight);
+        let kind = Kind::of(&weight, four_bits);
         let shape = vec![weight.rows, weight.columns];
-        let rows = order(weight.rows, head_dim).map(move |row| blocks(&weight, row));
+        let rows = order(weight.rows, head_dim).map(move |row| blocks(&weight, kind, row));
         return Ok(Tensor { name, shape, kind, rows: Box::new(rows) });
     }
     let view = weights.tensor(&ours)?;

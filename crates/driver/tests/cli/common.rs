@@ -346,7 +346,9 @@ fn write_model(directory: &Path, config: &Value) {
             header.insert(tensor.name, entry);
             end = next;
         }
-        let header = serde_json::to_string(&header).unwrap();
+        let mut header = serde_json::to_string(&header).unwrap();
+        // As in every file of safetensors: what follows is aligned.
+        header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
         let mut file = (header.len() as u64).to_le_bytes().to_vec();
         file.extend_from_slice(header.as_bytes());
         file.resize(file.len() + end, 0);
