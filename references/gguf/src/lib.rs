@@ -66,7 +66,8 @@ pub fn derive(
     std::fs::create_dir_all(directory).map_err(write)?;
     let mut staged = tempfile::NamedTempFile::new_in(directory).map_err(write)?;
     let weights = bundle.weights(precision)?;
-    file::write(model::contents(&weights, bundle.config(), four_bits)?, staged.as_file_mut()).map_err(write)?;
+    file::write(model::contents(&weights, bundle.config(), four_bits)?, staged.as_file_mut())
+        .map_err(write)?;
     let sha256 = bundle::sha256_of(staged.path()).map_err(write)?;
     staged.persist(&path).map_err(|error| write(error.error))?;
     let by = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned();
