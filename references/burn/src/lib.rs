@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_version_reported_is_the_one_that_is_pinned() {
-        let manifest = include_str!("../../../Cargo.toml");
+        let manifest = include_str!("../../Cargo.toml");
         let version = VERSION.strip_prefix("burn-flex ").unwrap();
         for name in ["burn-backend", "burn-flex"] {
             assert!(manifest.contains(&format!("{name} = {{ version = \"={version}\"")), "{name}");

@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_version_reported_is_the_one_that_is_pinned() {
-        let manifest = include_str!("../../../Cargo.toml");
+        let manifest = include_str!("../../Cargo.toml");
         let version = VERSION.strip_prefix("candle-transformers ").unwrap();
         assert!(manifest.contains(&format!("candle-transformers = {{ version = \"={version}\"")));
     }

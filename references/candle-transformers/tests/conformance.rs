@@ -7,6 +7,7 @@ use candle_core::Device as CandleDevice;
 use candle_core::quantized::gguf_file;
 use conformance::{Model, at, bundle_at, check_encoders_in_f32, check_model, fixtures, unsupported, with};
 use reference_candle_transformers::CandleTransformers;
+use reference_gguf::FourBits;
 use worker::engine::{Bundle, EncodeTask, EngineError, InferenceEngine, Precision, Settings, Texts};
 
 /// On candle's own count of threads; more or fewer can be asked for in the environment alone.
@@ -52,7 +53,7 @@ fn encoders_that_candle_transformers_has_conform_and_the_others_are_refused() {
 fn a_derived_gguf_holds_the_very_numbers_of_the_bundle() {
     let Model { bundle, directory, .. } = Model::tiny("llama-gqa-tied");
     for precision in [Precision::F32, Precision::Int8, Precision::Int4] {
-        let file = reference_gguf::derive(&bundle, precision, directory.path()).unwrap();
+        let file = reference_gguf::derive(&bundle, precision, FourBits::Q4K, directory.path()).unwrap();
         let mut reader = std::fs::File::open(&file).unwrap();
         let content = gguf_file::Content::read(&mut reader).unwrap();
         let weights = bundle.weights(precision).unwrap();
@@ -79,7 +80,7 @@ fn a_derived_gguf_holds_the_very_numbers_of_the_bundle() {
 fn quantized_llama_conforms_from_a_derived_gguf_of_f32() {
     let model = Model::tiny("llama-gqa-tied");
     let (bundle, directory) = (&model.bundle, &model.directory);
-    let file = reference_gguf::derive(bundle, Precision::F32, directory.path()).unwrap();
+    let file = reference_gguf::derive(bundle, Precision::F32, FourBits::Q4_0, directory.path()).unwrap();
     // SAFETY: no other test of this binary reads or writes this variable.
     #[allow(unsafe_code)]
     unsafe {
@@ -93,14 +94,14 @@ fn quantized_llama_conforms_from_a_derived_gguf_of_f32() {
 #[test]
 fn a_derived_file_is_recorded_with_what_it_came_from_and_found_without_reading_that() {
     let Model { bundle, directory, .. } = Model::tiny("llama-gqa-tied");
-    let file = reference_gguf::derive(&bundle, Precision::Int8, directory.path()).unwrap();
+    let file = reference_gguf::derive(&bundle, Precision::Int8, FourBits::Q4_0, directory.path()).unwrap();
     let text = std::fs::read(reference_gguf::record_path(&file)).unwrap();
     let record: reference_gguf::Record = serde_json::from_slice(&text).unwrap();
     assert_eq!(record.from_sha256, bundle.manifest().files["int8.safetensors"].sha256);
     assert_eq!(record.sha256, bundle::sha256_of(&file).unwrap());
     let written = std::fs::metadata(&file).unwrap().modified().unwrap();
     std::fs::remove_file(bundle.weights_path(Precision::Int8).unwrap()).unwrap();
-    reference_gguf::derive(&bundle, Precision::Int8, directory.path()).unwrap();
+    reference_gguf::derive(&bundle, Precision::Int8, FourBits::Q4_0, directory.path()).unwrap();
     assert_eq!(std::fs::metadata(&file).unwrap().modified().unwrap(), written, "it is written once");
 }
 

@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_version_reported_is_the_one_that_is_pinned() {
-        let manifest = include_str!("../../../Cargo.toml");
+        let manifest = include_str!("../../Cargo.toml");
         let version = VERSION.strip_prefix("fastembed ").unwrap();
         assert!(manifest.contains(&format!("\nfastembed = {{ version = \"={version}\"")));
     }

@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_version_reported_is_the_one_that_is_pinned() {
-        let manifest = include_str!("../../../Cargo.toml");
+        let manifest = include_str!("../../Cargo.toml");
         let version = VERSION.strip_prefix("rten ").unwrap();
         for name in ["rten", "rten-gemm", "rten-tensor"] {
             assert!(manifest.contains(&format!("\n{name} = {{ version = \"={version}\"")), "{name}");

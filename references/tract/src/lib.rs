@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_version_reported_is_the_one_that_is_pinned() {
-        let manifest = include_str!("../../../Cargo.toml");
+        let manifest = include_str!("../../Cargo.toml");
         let version = VERSION.strip_prefix("tract ").unwrap();
         for name in ["tract-linalg", "tract-onnx", "tract-transformers"] {
             assert!(manifest.contains(&format!("\n{name} = {{ version = \"={version}\"")), "{name}");
