@@ -38,7 +38,7 @@ pub(crate) fn run(
 ) -> Result<ExitCode> {
     let name = if short { SUMMARY } else { REPORT };
     let newest = || newest(&workspace.root.join("results"));
-    let shown = shown(&results.map_or_else(newest, |given| Ok(given.to_owned()))?, name)?;
+    let shown = shown(&results.map_or_else(newest, |given| Ok(given.to_owned()))?, block, name)?;
     let file = workspace.root.join(page);
     let text = read(&file)?;
     let spliced = splice(&text, block, &shown).with_context(|| page.display().to_string())?;
@@ -47,13 +47,14 @@ pub(crate) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// `results`: a directory, or the archive of one.
-fn shown(results: &Path, name: &str) -> Result<String> {
+/// `results`: a directory, or an archive of several that has one by the name of the block.
+fn shown(results: &Path, block: &str, name: &str) -> Result<String> {
     if results.join(PROFILE).is_file() {
         return read(&results.join(PROFILE));
     }
     let (report, environment) = if results.is_file() {
-        (from_archive(results, name)?, from_archive(results, ENVIRONMENT)?)
+        let member = |name: &str| from_archive(results, &Path::new(block).join(name));
+        (member(name)?, member(ENVIRONMENT)?)
     } else {
         (read(&results.join(name))?, read(&environment_of(results))?)
     };
@@ -62,19 +63,18 @@ fn shown(results: &Path, name: &str) -> Result<String> {
     Ok(format!("```\n{}\n```\n\n{}", command_line(&environment.command), report.trim()))
 }
 
-/// A file of an archive of `photofinish report --archive`.
-fn from_archive(archive: &Path, name: &str) -> Result<String> {
+fn from_archive(archive: &Path, name: &Path) -> Result<String> {
     let within = || archive.display().to_string();
     let mut files = tar::Archive::new(GzDecoder::new(File::open(archive).with_context(within)?));
     for file in files.entries().with_context(within)? {
         let mut file = file.with_context(within)?;
-        if file.path().with_context(within)?.file_name().is_some_and(|found| found == name) {
+        if file.path().with_context(within)?.ends_with(name) {
             let mut text = String::new();
             file.read_to_string(&mut text).with_context(within)?;
             return Ok(text);
         }
     }
-    Err(BadInput(format!("{} has no {name}", archive.display())).into())
+    Err(BadInput(format!("{} has no {}", archive.display(), name.display())).into())
 }
 
 /// The recorded environment of a run. Of a study, that of its first cell, which has the study's command.
@@ -163,8 +163,8 @@ mod tests {
         while let Some((before, after)) = rest.split_once("<!-- ") {
             let (block, after) = after.split_once(": begin -->\n").unwrap();
             let (text, after) = after.split_once(&format!("\n<!-- {block}: end -->")).unwrap();
-            let archive = root.join(format!("results/published/performance/{block}.tar.gz"));
-            assert_eq!(text, shown(&archive, SUMMARY).unwrap(), "{block}");
+            let archive = root.join("results/published/performance.tar.gz");
+            assert_eq!(text, shown(&archive, block, SUMMARY).unwrap(), "{block}");
             prose += before;
             rest = after;
         }
@@ -181,20 +181,20 @@ mod tests {
     fn a_profile_is_shown_as_it_is() {
         let results = tempfile::tempdir().unwrap();
         std::fs::write(results.path().join(PROFILE), "its command and table").unwrap();
-        assert_eq!(shown(results.path(), REPORT).unwrap(), "its command and table");
+        assert_eq!(shown(results.path(), "block", REPORT).unwrap(), "its command and table");
     }
 
     #[test]
     fn a_study_s_command_is_read_from_its_first_cell() {
         let study = tempfile::tempdir().unwrap();
         std::fs::write(study.path().join(REPORT), "figures\n").unwrap();
-        assert!(setup::tooling::is_bad_input(&shown(study.path(), REPORT).unwrap_err()));
+        assert!(setup::tooling::is_bad_input(&shown(study.path(), "block", REPORT).unwrap_err()));
         std::fs::create_dir(study.path().join("cell-1")).unwrap();
         let environment =
             r#"{"command": ["x/driver", "sweep", "generate", "--workers", "/a", "--context", "48,2048"]}"#;
         std::fs::write(study.path().join("cell-1").join(ENVIRONMENT), environment).unwrap();
         assert_eq!(
-            shown(study.path(), REPORT).unwrap(),
+            shown(study.path(), "block", REPORT).unwrap(),
             "```\nphotofinish sweep generate --context 48,2048\n```\n\nfigures"
         );
     }
