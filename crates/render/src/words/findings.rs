@@ -310,7 +310,7 @@ pub(crate) fn products(row: &Row) -> Option<String> {
     arithmetic::words(&row.arithmetic, row.precision.requested.name())
 }
 
-/// Of whose CPU time the two shares of the engine's own arithmetic are.
+/// The phases whose CPU time the two shares of the engine's own arithmetic are of.
 pub(crate) fn phases(plan: &Plan) -> &'static str {
     if plan.work.generate().is_some() {
         "steps and of a prompt"
