@@ -215,11 +215,10 @@ fn unit_of<const N: usize>(scales: &[f32; N]) -> Option<(f32, [u8; N])> {
         return scales.iter().all(|scale| *scale == 0.0).then_some((0.0, [0; N]));
     }
     let units = units(largest / f32::from(MOST_MULTIPLE)).take_while(|unit| *unit <= largest);
-    units.into_iter().find_map(|unit| {
+    let fits = |number: f32| f16::from_f32(number).to_f32() == number;
+    units.filter(|unit| fits(*unit) && fits(f32::from(INT4_OFFSET) * unit)).find_map(|unit| {
         let multiple = |scale: f32| scale >= 0.0 && (scale / unit).fract() == 0.0;
-        let fits = f16::from_f32(unit).to_f32() == unit;
-        (fits && scales.iter().all(|scale| multiple(*scale)))
-            .then(|| (unit, scales.map(|scale| (scale / unit) as u8)))
+        scales.iter().all(|scale| multiple(*scale)).then(|| (unit, scales.map(|scale| (scale / unit) as u8)))
     })
 }
 
@@ -279,6 +278,7 @@ mod tests {
         assert_eq!(blocks(scales), None);
         scales[3] = -1.0;
         assert_eq!(blocks(scales), None, "a multiple has no sign");
+        assert_eq!(blocks([1_048_576.0; 8]), None, "eight units are more than f16 holds");
         assert_eq!(weight(&codes, &[0; 32], 64).q4_k(0), None, "rows of another length");
     }
 }
