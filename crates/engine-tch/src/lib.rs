@@ -296,10 +296,11 @@ fn linear_kernel(layout: Layout) -> String {
         Layout::Widened => "linear, of many rows in f32",
         Layout::Converted => "linear in f32, of weights that `to` converts before",
         Layout::Int8 | Layout::Int4 => {
-            let (kernel, rows) = match layout {
-                Layout::Int8 => ("_weight_int8pack_mm in bf16", linear::widened_rows(layout)),
-                _ => ("_weight_int4pack_mm_for_cpu in bf16", linear::widened_rows(layout)),
+            let kernel = match layout {
+                Layout::Int8 => "_weight_int8pack_mm in bf16",
+                _ => "_weight_int4pack_mm_for_cpu in bf16",
             };
+            let rows = linear::widened_rows(layout);
             if rows == i64::MAX {
                 return kernel.into();
             }

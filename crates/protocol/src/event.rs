@@ -341,7 +341,7 @@ pub struct Probed {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitProbed {
     pub unit: Unit,
-    /// Of all threads; a multiply-add is two.
+    /// Operations of all threads together; a multiply-add is two.
     pub operations: u64,
     /// Time of each burst.
     pub times_ns: Vec<u64>,

@@ -133,7 +133,8 @@ pub struct References {
 
 impl References {
     /// Sets up the named ones, all if none is named. `provide` is called for each first, to provide its
-    /// [`Reference::piece`] and to build its [`Reference::package`]. If all are set up, one that fails does not stop the others.
+    /// [`Reference::piece`] and to build its [`Reference::package`]. If all are set up, one that fails does
+    /// not stop the others.
     pub fn set_up(
         &self,
         named: &[Reference],

@@ -9,9 +9,10 @@ use safetensors::tensor::TensorView;
 use crate::ServeError;
 use crate::engine::{self, EngineError};
 
-/// The first of the largest. NaN is ignored; if nothing else than NaN and −∞ is there, the request fails. This runs inside the timed loop, where a plain search of a large vocabulary
-/// would add most of a percent to a token of 2 ms (`benches/overhead.rs`): the largest of each block is
-/// found by vector instructions, and one block alone is searched for its place.
+/// The first of the largest. NaN is ignored; if nothing else than NaN and −∞ is there, the request fails. This runs inside
+/// the timed loop, where a plain search of a large vocabulary would add most of a percent to a token of 2 ms
+/// (`benches/overhead.rs`): the largest of each block is found by vector instructions, and one block alone is searched
+/// for its place.
 pub(crate) fn argmax(logits: &[f32]) -> engine::Result<u32> {
     const BLOCK: usize = 1024;
     let (mut largest, mut start) = (f32::NEG_INFINITY, 0);

@@ -106,7 +106,7 @@ struct Readings {
     arithmetic: Vec<Span>,
     sweeps: Vec<Span>,
     multiply_adds: Vec<Span>,
-    /// Of each unit.
+    /// The bursts of each unit.
     units: Vec<Vec<Span>>,
 }
 

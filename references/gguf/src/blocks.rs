@@ -28,7 +28,7 @@ impl Kind {
     }
 
     /// The type of a quantised weight; of a file's own blocks that of the file.
-    pub(crate) fn of(weight: &Quantised<'_>, four_bits: FourBits) -> Kind {
+    pub(crate) fn for_weight(weight: &Quantised<'_>, four_bits: FourBits) -> Kind {
         let is_q4_k = || (0..weight.rows).all(|row| weight.q4_k(row).is_some());
         Kind::Blocks(match (weight.precision, &weight.blocks[..]) {
             (Precision::File, [(kind, _), ..]) => *kind,

@@ -42,7 +42,7 @@ pub fn record_path(file: &Path) -> PathBuf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FourBits {
     Q4_0,
-    /// Of the tensors whose rows and scales allow it.
+    /// For tensors whose rows and scales allow it; the others are Q4_0.
     Q4K,
 }
 

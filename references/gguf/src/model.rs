@@ -107,7 +107,7 @@ fn tensor<'a>(
 ) -> Result<Tensor<'a>, BundleError> {
     if weights.is_quantised(&ours) {
         let weight = weights.quantised(&[ours])?;
-        let kind = Kind::of(&weight, four_bits);
+        let kind = Kind::for_weight(&weight, four_bits);
         let shape = vec![weight.rows, weight.columns];
         let rows = order(weight.rows, head_dim).map(move |row| blocks(&weight, kind, row));
         return Ok(Tensor { name, shape, kind, rows: Box::new(rows) });

@@ -221,8 +221,10 @@ impl Evidence {
         }
         self.cold_loads.iter_mut().for_each(|run| drop(impossible::end(run)));
         let is_share = |share: &f64| (0.0..=1.0).contains(share);
-        self.own_code
-            .retain(|_, own| !matches!(own, Ok(own) if ![own.decode, own.prefill].iter().all(is_share)));
+        self.own_code.retain(|_, own| match own {
+            Ok(own) => is_share(&own.decode) && is_share(&own.prefill),
+            Err(_) => true,
+        });
         let probes = self.probes.len();
         self.probes.retain(impossible::is_possible);
         if self.probes.is_empty() && probes > 0 {

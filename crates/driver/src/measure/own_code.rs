@@ -13,7 +13,7 @@ use crate::measure::process::now;
 use crate::measure::session::Session;
 
 /// Tokens of the prompt and new tokens of a request that is mostly one phase. Of other work than continuing prompts, the
-/// smallest request stands for the first phase and the largest for the second.
+/// smallest request is taken for the first phase and the largest for the second.
 const LENGTHS: [(Phase, (usize, usize)); 2] = [(Phase::Decode, (16, 32)), (Phase::Prefill, (256, 1))];
 
 /// Narrower models take less time to compute than to dispatch, and shares of that say nothing.

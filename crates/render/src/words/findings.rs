@@ -172,7 +172,7 @@ impl Finding {
             false => ("the machine", "peak memory"),
         };
         let label = self.label.replace("{machine}", machine).replace("{memory}", memory);
-        label.replace("{phases}", phases(plan))
+        label.replace("{phases}", &plan.work.phases().join(" and of "))
     }
 
     /// "processes: candle 6 flat; ort 5 flat, 1 warming up".
@@ -310,16 +310,7 @@ pub(crate) fn products(row: &Row) -> Option<String> {
     arithmetic::words(&row.arithmetic, row.precision.requested.name())
 }
 
-/// The phases whose CPU time the two shares of the engine's own arithmetic are of.
-pub(crate) fn phases(plan: &Plan) -> &'static str {
-    if plan.work.generate().is_some() {
-        "steps and of a prompt"
-    } else {
-        "the smallest and of the largest request"
-    }
-}
-
-/// The engine's own arithmetic: "0.9 %, 6.1 % (own attention, own norms)", of [`phases`].
+/// The engine's own arithmetic: "0.9 %, 6.1 % (own attention, own norms)", of the two phases.
 pub(crate) fn own_code(row: &Row) -> Option<String> {
     let own = row.own_code.as_ref()?;
     let recorded = own.recorded.as_ref().map(|day| format!("measured on {day}"));

@@ -139,6 +139,10 @@ fn refuse_with_callers(request: &Request, decode: Decode) -> Result<()> {
 }
 
 impl Describe for Generate {
+    fn phases(&self) -> [&'static str; 2] {
+        ["steps", "a prompt"]
+    }
+
     fn kind(&self) -> WorkKind {
         if let Some(load) = self.load {
             return work::kind(load);

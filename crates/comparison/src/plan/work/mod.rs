@@ -95,6 +95,11 @@ pub trait Describe {
         "prompt"
     }
 
+    /// The two requests, or parts of one, in which an engine's own arithmetic is looked for.
+    fn phases(&self) -> [&'static str; 2] {
+        ["the smallest request", "the largest request"]
+    }
+
     /// Tokens of one sequence of a case before its continuation.
     fn case_tokens(&self, case: usize) -> usize {
         self.prompted().map_or(0, |prompted| prompted.length(case))

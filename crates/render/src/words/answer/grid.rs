@@ -350,7 +350,7 @@ fn provenance(report: &Report) -> [Option<String>; 3] {
     [
         together(&products).map(|told| format!("Multiplied in: {told}.")),
         together(&own).map(|told| {
-            let phases = findings::phases(&report.plan);
+            let phases = report.plan.work.phases().join(" and of ");
             format!("Not the framework's arithmetic, of the CPU time of {phases}: {told}.")
         }),
         together(&each(&|row| against_stock(report, row)))

@@ -99,10 +99,7 @@ pub(super) fn whose_arithmetic(judged: &Judged<'_>, label: &str) -> Option<Strin
         return None;
     }
     let own = own_code(judged.plan, judged.evidence, label).filter(|own| own.largest() > MOST_OWN)?;
-    let [first, second] = match judged.plan.work.generate() {
-        Some(_) => ["steps", "a prompt"],
-        None => ["the smallest request", "the largest request"],
-    };
+    let [first, second] = judged.plan.work.phases();
     let phase = if own.decode >= own.prefill { first } else { second };
     let (share, framework) = (100.0 * own.largest(), &engine.framework);
     let parts = if own.parts.is_empty() { String::new() } else { format!(": {}", own.parts.join(", ")) };
