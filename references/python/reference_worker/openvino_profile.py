@@ -21,10 +21,10 @@ class Profile:
             average = round(node.real_time.total_seconds() * 1e6)
             total = average * (self._steps + 1)
             before = self._sums.get(node.node_name, 0)
-            # The average is cut to whole microseconds, so a sum may seem to fall.
+            # The average is cut to whole microseconds, so a sum may seem to stand still or to fall. The node was
+            # computed all the same.
             self._sums[node.node_name] = max(total, before)
-            if total > before:
-                self._events.append(event(node, self._has_parts, self._steps, (total - before) * 1000))
+            self._events.append(event(node, self._has_parts, self._steps, max(total - before, 0) * 1000))
         self._steps += 1
 
     def end(self):
@@ -32,7 +32,8 @@ class Profile:
             "OpenVINO tells durations alone: its events stand one after another from the beginning of their step, in the "
             "order of execution.",
             "It tells the average of all steps so far in whole microseconds: what a node took in one step is right to "
-            f"within a microsecond for each step before it, so to within {self._steps} at the end.",
+            f"within a microsecond for each step before it, so to within {self._steps} at the end. What seems to have "
+            "taken nothing took less than that.",
         ]
         return {"profiler": "OpenVINO's performance counters", "clock": "none", "events": self._events, "notes": notes}
 

@@ -5,13 +5,15 @@ import json
 import sys
 import tempfile
 import unittest
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from reference_worker import bundle, serve, trace
+from reference_worker import bundle, openvino_profile, serve, trace
 from reference_worker.adapters.fake import Adapter
 
 CONFIG = {"model_type": "llama", "vocab_size": 8, "max_position_embeddings": 64}
@@ -93,6 +95,19 @@ class Traces(unittest.TestCase):
         for prompts, new_tokens in (([[]], 1), ([[1]], 0), ([[1], [1, 2]], 1)):
             with self.assertRaises(bundle.WorkerError):
                 self.trace({}, prompts, new_tokens)
+
+
+class Counters(unittest.TestCase):
+    def test_a_node_is_told_of_each_step_also_where_its_average_falls(self):
+        # Three microseconds and then less than one: the average, cut to whole ones, is 1.
+        node = {"node_name": "layer 2 mlp/1", "node_type": "MatMul", "exec_type": "brgemm", "status": "Status.EXECUTED"}
+        request = SimpleNamespace()
+        profile = openvino_profile.Profile(request)
+        for average in (3, 1):
+            request.profiling_info = [SimpleNamespace(**node, real_time=timedelta(microseconds=average))]
+            profile.note()
+        told = [(event["part"], event["step"], event["duration_ns"]) for event in profile.end()["events"]]
+        self.assertEqual(told, [("layer 2 mlp", 0, 3000), ("layer 2 mlp", 1, 0)])
 
 
 class Parts(unittest.TestCase):
