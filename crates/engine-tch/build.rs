@@ -8,9 +8,15 @@ use std::path::{Path, PathBuf};
 const RELOCATABLE: &str = "PHOTOFINISH_RELOCATABLE";
 
 fn main() {
-    for input in
-        ["build.rs", "src/native.cpp", "src/profile.cpp", "src/script.cpp", "src/shim.cpp", "src/shim.h"]
-    {
+    for input in [
+        "build.rs",
+        "src/native.cpp",
+        "src/older.cpp",
+        "src/profile.cpp",
+        "src/script.cpp",
+        "src/shim.cpp",
+        "src/shim.h",
+    ] {
         println!("cargo::rerun-if-changed={input}");
     }
     for variable in ["LIBTORCH_INCLUDE", "LIBTORCH_CXX11_ABI", RELOCATABLE] {
@@ -44,6 +50,10 @@ fn compile_shim(libraries: &Path, on_linux: bool) {
         // systems the compiler may lack OpenMP; the shim then leaves out everything that needs such loops.
         build.flag("-fopenmp");
     }
+    if std::env::var_os(RELOCATABLE).is_some() && on_linux {
+        // Machines with a libstdc++ that is older than this one's lack symbols of it.
+        build.file("src/older.cpp");
+    }
     build
         .cpp(true)
         .std("c++17")
@@ -53,6 +63,22 @@ fn compile_shim(libraries: &Path, on_linux: bool) {
         .define("_GLIBCXX_USE_CXX11_ABI", Some(abi.as_str()))
         .file("src/native.cpp")
         .compile("engine_tch_shim");
+}
+
+/// Puts a link to the library where this crate's build looks for libraries first.
+fn link_to(library: &Path, name: &str) {
+    let directory = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let link = directory.join(name);
+    let _ = std::fs::remove_file(&link);
+    std::os::unix::fs::symlink(library, &link).expect("OUT_DIR can be written");
+    println!("cargo::rustc-link-search=native={}", directory.display());
+}
+
+fn path_of_libstdcxx() -> String {
+    let compiler = cc::Build::new().cpp(true).get_compiler();
+    let told = compiler.to_command().arg("-print-file-name=libstdc++.so").output();
+    let told = told.expect("the C++ compiler runs, it has compiled the shim");
+    String::from_utf8(told.stdout).expect("a path of the compiler's is text").trim().to_owned()
 }
 
 fn link_arguments(libraries: &Path, on_linux: bool) -> Vec<String> {
@@ -68,10 +94,19 @@ fn link_arguments(libraries: &Path, on_linux: bool) -> Vec<String> {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("libgomp"))
     };
     let held = std::fs::read_dir(libraries).into_iter().flatten().flatten().map(|entry| entry.path());
-    arguments.push(match held.into_iter().find(is_openmp) {
-        Some(library) => library.display().to_string(),
-        None => "-lgomp".to_owned(),
-    });
+    match held.into_iter().find(is_openmp) {
+        Some(library) => {
+            // torch-sys names it too, by a name that only a compiler's own directory has.
+            link_to(&library, "libgomp.so");
+            arguments.push(library.display().to_string());
+        }
+        None => arguments.push("-lgomp".to_owned()),
+    }
+    if std::env::var_os(RELOCATABLE).is_some() {
+        // By its path: the linker of `cargo xtask dist` takes its name for that of another C++ library, which libtorch
+        // does not use.
+        arguments.push(path_of_libstdcxx());
+    }
     // No symbol of the CUDA library is referenced: it registers its kernels when it is loaded. A
     // linker that keeps only needed libraries would drop it, and CUDA with it.
     if libraries.join("libtorch_cuda.so").exists() {

@@ -9,7 +9,11 @@ fn main() {
     println!("cargo::rustc-env=BUILD_RUSTC={}", rustc.unwrap_or_else(|_| "unknown rustc".into()));
     println!("cargo::rustc-env=BUILD_PROFILE={}", variable("PROFILE"));
     println!("cargo::rustc-env=BUILD_TARGET={}", variable("TARGET"));
-    let flags = variable("CARGO_ENCODED_RUSTFLAGS").replace('\u{1f}', " ");
+    // Which paths of the machine that builds are replaced in messages changes nothing that is measured.
+    let flags = variable("CARGO_ENCODED_RUSTFLAGS");
+    let flags: Vec<&str> =
+        flags.split('\u{1f}').filter(|flag| !flag.starts_with("--remap-path-prefix")).collect();
+    let flags = flags.join(" ");
     println!("cargo::rustc-env=BUILD_RUSTFLAGS={flags}");
     println!("cargo::rustc-env=BUILD_FEATURES={}", variable("CARGO_CFG_TARGET_FEATURE"));
     println!("cargo::rerun-if-changed=build.rs");

@@ -6,6 +6,7 @@
 //! interrupted set-up is repeated and never leaves a half-installed piece in use.
 
 mod layout;
+pub mod levels;
 mod pins;
 mod pip;
 mod receipt;
@@ -76,6 +77,8 @@ pub enum Piece {
     OnnxruntimeCuda,
     /// NVIDIA's compiler, for candle's kernels.
     Nvcc,
+    /// A linker for systems that are older than this one, for `cargo xtask dist`.
+    Zig,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -144,6 +147,7 @@ impl Piece {
             Self::Minilm => "PHOTOFINISH_MINILM",
             Self::Cuda => "PHOTOFINISH_CUDA",
             Self::Nvcc => "CUDA_HOME",
+            Self::Zig => "PHOTOFINISH_ZIG",
         }
     }
 
@@ -163,6 +167,7 @@ impl Piece {
             Self::Model | Self::Minilm => "name a model of your own with --model".into(),
             Self::Cuda | Self::LibtorchCuda | Self::OnnxruntimeCuda => "compare with --device cpu".into(),
             Self::Nvcc => format!("install NVIDIA's CUDA toolkit {version}"),
+            Self::Zig => "run `cargo xtask dist` where there is a network".into(),
         }
     }
 }
@@ -192,6 +197,15 @@ impl fmt::Display for Provided {
     }
 }
 
+/// A package that a piece is unpacked from.
+pub struct Archive {
+    pub piece: Piece,
+    /// In pip's form; a package of npm's has `npm:` before its name.
+    pub requirement: String,
+    pub sha256: String,
+    pub bytes: u64,
+}
+
 /// The pins, and what there is of them.
 pub struct Provision {
     cache: PathBuf,
@@ -203,6 +217,21 @@ impl Provision {
     /// `configs` contains native.toml; `cache` need not exist.
     pub fn new(configs: &Path, cache: &Path, reporter: Reporter) -> Result<Self> {
         Ok(Self { cache: cache.to_owned(), reporter, pins: Pins::read(configs)? })
+    }
+
+    /// All archives that may be fetched on this platform, for the list of what an installation consists of.
+    pub fn archives(&self) -> Vec<Archive> {
+        let mut archives = Vec::new();
+        for &piece in Piece::value_variants() {
+            let Some((pin, _)) = self.pins.for_this_platform(piece) else { continue };
+            archives.extend(pin.wheels.into_iter().map(|wheel| Archive {
+                piece,
+                requirement: wheel.requirement,
+                sha256: wheel.sha256,
+                bytes: wheel.bytes,
+            }));
+        }
+        archives
     }
 
     fn given(&self, piece: Piece) -> std::result::Result<Option<Provided>, BadInput> {

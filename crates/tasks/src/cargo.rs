@@ -81,10 +81,21 @@ pub(crate) fn metadata(root: &Path, manifest: &str) -> Result<Metadata> {
     serde_json::from_str(&output_of(&mut metadata)?).context("cannot read `cargo metadata`")
 }
 
-/// The lines of `cargo tree` for these packages in one build, each `NAME vVERSION …|FEATURES`.
-pub(crate) fn tree(root: &Path, packages: &[String], edges: &str) -> Result<String> {
+/// The lines of `cargo tree` for these packages of a workspace in one build, each `NAME vVERSION …|FEATURES`.
+pub(crate) fn tree(root: &Path, manifest: &str, packages: &[String], edges: &str) -> Result<String> {
     let mut tree = process::cargo(root);
-    tree.args(["tree", "--locked", "--prefix", "none", "--edges", edges, "--format", "{p}|{f}"]);
+    tree.args([
+        "tree",
+        "--locked",
+        "--manifest-path",
+        manifest,
+        "--prefix",
+        "none",
+        "--edges",
+        edges,
+        "--format",
+        "{p}|{f}",
+    ]);
     tree.args(packages.iter().flat_map(|name| ["--package", name]));
     // Releases have its program for the hub.
     if packages.iter().any(|name| name == "prepare") {

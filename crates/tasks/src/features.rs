@@ -14,7 +14,7 @@ type Features = BTreeMap<String, BTreeSet<String>>;
 /// need.
 fn resolved(packages: &[String], edges: &str) -> Features {
     let mut features = Features::new();
-    for line in tree(&Workspace::locate().unwrap().root, packages, edges).unwrap().lines() {
+    for line in tree(&Workspace::locate().unwrap().root, "Cargo.toml", packages, edges).unwrap().lines() {
         if let Some((package, of_package)) = line.trim_end_matches(" (*)").split_once('|') {
             features.entry(package.to_owned()).or_default().insert(of_package.to_owned());
         }

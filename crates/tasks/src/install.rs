@@ -6,17 +6,15 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use configs::Engine;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use setup::tooling::process::{command, file_name, output_of};
 use setup::tooling::{self, BadInput, Reporter};
-use setup::{BuildRecord, Home, Layout, Piece, this_platform};
+use setup::{BuildRecord, Home, Layout, Piece};
 
 use crate::build::{self, Engines, PROGRAMS, Wanted};
 use crate::workspace::{PHOTOFINISH, Workspace};
@@ -237,81 +235,4 @@ fn stays_behind(name: &OsStr) -> bool {
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
     Ok(())
-}
-
-// `cargo xtask dist`: an installation as a tar.gz that can be unpacked anywhere, and its checksum
-// (docs/how-to/install.md).
-
-/// Kernels for the machines of the last ten years, and not for the one that builds: AVX2, FMA, BMI2.
-const TARGET_CPU: Option<&str> = if cfg!(target_arch = "x86_64") { Some("x86-64-v3") } else { None };
-
-pub(crate) fn dist_run(workspace: &Workspace, what: &What, quiet: bool) -> Result<ExitCode> {
-    let reporter = Reporter::new(quiet);
-    let place = workspace.binaries.with_file_name("dist");
-    let workspace = workspace.shipped().built_with(place.join("build"), variables());
-    let binaries = build(&workspace, what, reporter)?;
-    complete(&workspace, what, &binaries)?;
-    // Where it was built from a libtorch of the user's own, other machines do not have that one.
-    let record = BuildRecord { libtorch: None, ..self::record(&workspace)? };
-    if record.git_modified == Some(true) {
-        reporter.warn("files of this checkout differ from its commit; build.json says so");
-    }
-    let name = format!("photofinish-{}-{}", record.version, this_platform());
-    let staging = tempfile::Builder::new().prefix(".staging-").tempdir_in(&place)?;
-    let root = staging.path().join(&name);
-    put(&workspace, &binaries, &record, &Target::below(&root))?;
-    let archive = place.join(format!("{name}.tar.gz"));
-    pack(&root, &name, &archive).with_context(|| format!("cannot write {}", archive.display()))?;
-    let checksum = write_checksum(&archive)?;
-    println!("{}\n{}", archive.display(), checksum.display());
-    Ok(ExitCode::SUCCESS)
-}
-
-/// One set of flags for driver and workers, on every build machine; each worker reports them (rule R10).
-pub(crate) fn variables() -> Vec<(&'static str, String)> {
-    let flags = TARGET_CPU.map(|cpu| format!("-C target-cpu={cpu}")).unwrap_or_default();
-    vec![("RUSTFLAGS", flags), ("PHOTOFINISH_RELOCATABLE", "1".to_owned())]
-}
-
-/// An archive without one of the workers would look complete.
-fn complete(workspace: &Workspace, what: &What, binaries: &[String]) -> Result<()> {
-    let engines = Engines::read(workspace)?;
-    let mut missing = names(&engines.select(&what.frameworks)?, what.hub);
-    missing.retain(|name| !binaries.contains(name));
-    ensure!(missing.is_empty(), "no archive is made: {} could not be built", missing.join(", "));
-    Ok(())
-}
-
-/// Writes the directory as `name/`. Equal files give equal archives: order, times and owners are fixed.
-fn pack(root: &Path, name: &str, archive: &Path) -> Result<()> {
-    let mut tar = tar::Builder::new(GzEncoder::new(File::create(archive)?, Compression::default()));
-    tar.mode(tar::HeaderMode::Deterministic);
-    append(&mut tar, root, Path::new(name))?;
-    tar.into_inner()?.finish()?;
-    Ok(())
-}
-
-fn append(tar: &mut tar::Builder<impl std::io::Write>, directory: &Path, name: &Path) -> Result<()> {
-    tar.append_dir(name, directory)?;
-    let entries = fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path()));
-    let mut paths = entries.collect::<std::io::Result<Vec<_>>>()?;
-    paths.sort();
-    for path in paths {
-        let name = name.join(path.file_name().context("an entry has a name")?);
-        if path.is_dir() {
-            append(tar, &path, &name)?;
-        } else {
-            tar.append_path_with_name(&path, &name)?;
-        }
-    }
-    Ok(())
-}
-
-/// Writes the archive's sha256 next to it, in the form that `sha256sum --check` reads.
-fn write_checksum(archive: &Path) -> Result<PathBuf> {
-    let name = archive.file_name().context("an archive has a name")?.to_string_lossy();
-    let file = archive.with_file_name(format!("{name}.sha256"));
-    fs::write(&file, format!("{}  {name}\n", setup::sha256(archive)?))
-        .with_context(|| format!("cannot write {}", file.display()))?;
-    Ok(file)
 }

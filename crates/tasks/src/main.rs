@@ -1,10 +1,12 @@
 //! Repository automation, `cargo xtask`: one file a task, dispatch only. Of the workspace's crates it depends on
 //! small ones alone, so that an engine or a driver that does not compile takes no command with it.
 
+mod bill;
 mod build;
 mod cargo;
 mod compare;
 mod cuda;
+mod dist;
 #[cfg(test)]
 mod features;
 mod gate;
@@ -18,6 +20,7 @@ mod rehearsal;
 mod splice;
 mod test;
 mod tidy;
+mod wheel;
 mod workspace;
 
 use std::ffi::OsString;
@@ -69,7 +72,7 @@ enum Task {
     },
     /// Build what compares and install it, so that `photofinish` works without this checkout (docs/how-to/install.md)
     Install(install::Args),
-    /// Build what compares for other machines and pack it: a tar.gz and its checksum in target/dist
+    /// Build what compares for other machines: a tar.gz, a wheel and a list of their contents, in target/dist
     Dist {
         #[command(flatten)]
         what: install::What,
@@ -160,7 +163,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
             done(cuda::build(&workspace, &frameworks, Reporter::new(quiet)))
         }
         Task::Install(args) => install::run(&workspace, &args),
-        Task::Dist { what, quiet } => install::dist_run(&workspace, &what, quiet),
+        Task::Dist { what, quiet } => dist::run(&workspace, &what, quiet),
         Task::Compare(PassedOn { args }) => compare::run(&workspace, &args),
         Task::Gate(args) => gate::run(&workspace, &args),
         Task::Calibrate(PassedOn { args }) => programs::calibrate(&workspace, &args),

@@ -113,7 +113,7 @@ impl Graph {
         let mut members = BTreeMap::new();
         for package in metadata.packages {
             let dependencies = package.dependencies.into_iter().filter(|found| !found.is_for_tests());
-            let lines = tree(root, std::slice::from_ref(&package.name), "normal,build")?;
+            let lines = tree(root, "Cargo.toml", std::slice::from_ref(&package.name), "normal,build")?;
             let member = Member {
                 dependencies: dependencies.map(|found| (found.name, found.req)).collect(),
                 tree: lines.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect(),

@@ -96,7 +96,7 @@ impl Places {
         match self.target {
             // A worker without a build for a GPU is the same program on every device.
             Target::Cuda if self.gpu_workers().join(&file).is_file() => self.gpu_workers().join(file),
-            _ => self.workers.join(file),
+            _ => setup::levels::worker(&self.workers, &file),
         }
     }
 
@@ -178,7 +178,11 @@ fn beside(executable: &Path) -> PathBuf {
 
 /// The error of a program that was installed without anything else, as `cargo install` does.
 fn alone() -> Failure {
-    let built_in = checkout_of(Path::new(env!("CARGO_MANIFEST_DIR")));
+    // A program that was built for other machines has no checkout there.
+    let built_in = match option_env!("PHOTOFINISH_RELOCATABLE") {
+        Some(_) => None,
+        None => checkout_of(Path::new(env!("CARGO_MANIFEST_DIR"))),
+    };
     let command = match built_in {
         Some(checkout) => format!("`cd {} && cargo xtask install`", checkout.display()),
         None => "`cargo xtask install`, run in a checkout of photofinish,".to_owned(),

@@ -1,5 +1,3 @@
-use setup::DERIVE;
-
 use super::*;
 
 /// A made-up checkout with two binaries, and the root of an installation.
@@ -197,39 +195,4 @@ fn the_default_is_the_users_own_directories() {
     assert_eq!(target.program(), Path::new("/h/.local/bin").join(file_name(PHOTOFINISH)));
     assert_eq!(target.layout, Layout::at("/d/photofinish"));
     assert!(tooling::is_bad_input(&Target::usual(Home::default()).unwrap_err()));
-}
-
-#[test]
-fn an_archive_is_the_same_whenever_it_is_made_and_its_checksum_fits() {
-    let directory = tempfile::tempdir().unwrap();
-    let root = directory.path().join("made-up");
-    fs::create_dir_all(root.join("share/deep")).unwrap();
-    for (file, text) in [("share/deep/b", "bb"), ("a", "a"), ("share/c", "ccc")] {
-        fs::write(root.join(file), text).unwrap();
-    }
-    let archives = ["one.tar.gz", "two.tar.gz"].map(|name| directory.path().join(name));
-    for archive in &archives {
-        pack(&root, "photofinish-1", archive).unwrap();
-    }
-    let [one, two] = archives.map(|archive| (fs::read(&archive).unwrap(), archive));
-    assert_eq!(one.0, two.0);
-    let mut unpacked = tar::Archive::new(flate2::read::GzDecoder::new(one.0.as_slice()));
-    let names = unpacked.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string());
-    let expected = ["", "a", "share", "share/c", "share/deep", "share/deep/b"];
-    let expected = expected.map(|name| format!("photofinish-1/{name}").trim_end_matches('/').to_owned());
-    let names: Vec<_> = names.map(|name| name.trim_end_matches('/').to_owned()).collect();
-    assert_eq!(names, expected);
-    let checksum = fs::read_to_string(write_checksum(&one.1).unwrap()).unwrap();
-    assert_eq!(checksum, format!("{}  one.tar.gz\n", setup::sha256(&one.1).unwrap()));
-}
-
-#[test]
-fn every_worker_that_was_asked_for_must_be_in_an_archive() {
-    let workspace = Workspace::locate().unwrap().shipped();
-    let what = What { frameworks: vec!["tch".into(), "rten".into(), "llamacpp".into()], hub: true };
-    let mut all = ["prepare", "engine-tch", "reference-rten", DERIVE, "hub"].map(str::to_owned).to_vec();
-    complete(&workspace, &what, &all).unwrap();
-    all.retain(|name| name != "engine-tch");
-    let error = complete(&workspace, &what, &all).unwrap_err().to_string();
-    assert!(error.contains("engine-tch could not be built"), "{error}");
 }

@@ -1,0 +1,95 @@
+//! The list of what an archive and a wheel consist of, and of what they fetch later: CycloneDX 1.6, in JSON.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use setup::BuildRecord;
+use setup::tooling::Reporter;
+
+use crate::cargo::{self, HUB, REFERENCES, is_reference};
+use crate::workspace::Workspace;
+
+#[derive(Deserialize)]
+struct Lock {
+    package: Vec<Locked>,
+}
+
+#[derive(Deserialize)]
+struct Locked {
+    name: String,
+    version: String,
+    /// `None` for packages of this repository.
+    checksum: Option<String>,
+}
+
+pub(crate) fn of_materials(
+    workspace: &Workspace,
+    binaries: &[String],
+    record: &BuildRecord,
+) -> Result<String> {
+    let mut components = crates(workspace, binaries)?;
+    for archive in workspace.provision(Reporter::new(true))?.archives() {
+        let (kind, requirement) = match archive.requirement.strip_prefix("npm:") {
+            Some(requirement) => ("npm", requirement),
+            None => ("pypi", archive.requirement.as_str()),
+        };
+        let (name, version) = requirement.split_once("==").context("a requirement names its version")?;
+        components.push(json!({
+            "type": "library", "name": name, "version": version,
+            "purl": format!("pkg:{kind}/{}@{version}", name.replace('@', "%40")),
+            "hashes": [{ "alg": "SHA-256", "content": archive.sha256 }],
+            "properties": [
+                { "name": "photofinish:fetched", "value": "where it is used" },
+                { "name": "photofinish:piece", "value": archive.piece.to_string() },
+                { "name": "photofinish:bytes", "value": archive.bytes.to_string() },
+            ],
+        }));
+    }
+    let bill = json!({
+        "bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
+        "metadata": { "component": {
+            "type": "application", "name": "photofinish", "version": record.version,
+            "properties": [{ "name": "photofinish:commit", "value": record.git_commit }],
+        }},
+        "components": components,
+    });
+    Ok(serde_json::to_string_pretty(&bill)? + "\n")
+}
+
+/// The crates that these programs are built of, each once, with the checksum of its package.
+fn crates(workspace: &Workspace, binaries: &[String]) -> Result<Vec<Value>> {
+    let (references, ours): (Vec<String>, Vec<String>) =
+        binaries.iter().filter(|name| *name != HUB).cloned().partition(|name| is_reference(name));
+    let ours = ours.into_iter().chain(["driver".to_owned()]).collect();
+    let mut found = BTreeMap::new();
+    for (manifest, names) in [("Cargo.toml", ours), (REFERENCES, references)] {
+        if names.is_empty() {
+            continue;
+        }
+        let used: BTreeSet<String> = cargo::tree(&workspace.root, manifest, &names, "normal")?
+            .lines()
+            .filter_map(|line| {
+                let mut words = line.split([' ', '|']);
+                Some(format!("{} {}", words.next()?, words.next()?.strip_prefix('v')?))
+            })
+            .collect();
+        let lock = workspace.root.join(manifest).with_file_name("Cargo.lock");
+        let lock: Lock =
+            toml::from_str(&fs::read_to_string(&lock)?).with_context(|| format!("{}", lock.display()))?;
+        for package in lock.package {
+            let key = format!("{} {}", package.name, package.version);
+            if let Some(checksum) = package.checksum.as_ref().filter(|_| used.contains(&key)) {
+                let component = json!({
+                    "type": "library", "name": package.name, "version": package.version,
+                    "purl": format!("pkg:cargo/{}@{}", package.name, package.version),
+                    "hashes": [{ "alg": "SHA-256", "content": checksum }],
+                });
+                found.insert(key, component);
+            }
+        }
+    }
+    Ok(found.into_values().collect())
+}
