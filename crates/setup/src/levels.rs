@@ -62,6 +62,12 @@ pub fn worker(workers: &Path, file: &str) -> PathBuf {
     best(workers, file, |level| (level.runs_here)())
 }
 
+/// The flags of the best builds that are there and run here; `None` where there is one build of each worker.
+pub fn flags(workers: &Path) -> Option<&'static str> {
+    let is_there = |level: &&Level| (level.runs_here)() && workers.join(level.name).is_dir();
+    LEVELS.iter().find(is_there).map(|level| level.flags)
+}
+
 fn best(workers: &Path, file: &str, runs_here: impl Fn(&Level) -> bool) -> PathBuf {
     let built =
         LEVELS.iter().filter(|level| runs_here(level)).map(|level| workers.join(level.name).join(file));

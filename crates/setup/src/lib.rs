@@ -219,6 +219,15 @@ impl Provision {
         Ok(Self { cache: cache.to_owned(), reporter, pins: Pins::read(configs)? })
     }
 
+    /// How much would be fetched for the piece: nothing if it is there, or if it is not pinned for this platform.
+    pub fn missing_bytes(&self, piece: Piece) -> u64 {
+        if !matches!(self.find(piece), Ok(None)) {
+            return 0;
+        }
+        let pin = self.pins.for_this_platform(piece);
+        pin.map_or(0, |(pin, _)| pin.wheels.iter().map(|wheel| wheel.bytes).sum())
+    }
+
     /// All archives that may be fetched on this platform, for the list of what an installation consists of.
     pub fn archives(&self) -> Vec<Archive> {
         let mut archives = Vec::new();

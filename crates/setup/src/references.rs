@@ -13,6 +13,7 @@ use clap::ValueEnum;
 
 use crate::tooling::process::{self, command, output_of, succeeds};
 use crate::tooling::{self, BadInput, Reporter};
+use crate::versions::{self, Build, Version};
 use crate::{Piece, Target, receipt};
 
 /// What can be set up by itself: a framework, whose variants share it.
@@ -125,6 +126,8 @@ pub struct References {
     pub sources: PathBuf,
     /// Directory of the binaries that are built, not downloaded.
     pub binaries: PathBuf,
+    /// Whether a binary that is not there may be one that [`Build::Here`] has made.
+    pub builds_here: bool,
     /// The command that people type for set-up.
     pub command: &'static str,
     /// The device that they are to compute on.
@@ -262,7 +265,11 @@ impl References {
     }
 
     fn binary(&self, name: &str) -> PathBuf {
-        self.binaries.join(process::file_name(name))
+        let usual = self.binaries.join(process::file_name(name));
+        if self.builds_here && !usual.is_file() {
+            return versions::place(&self.cache, name, &Version::Build(Build::Here));
+        }
+        usual
     }
 }
 
@@ -379,7 +386,7 @@ mod tests {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../references/python");
         let binaries = cache.join("no-binaries");
         let (cache, target) = (cache.to_owned(), Target::Cpu);
-        References { cache, sources, binaries, command: "photofinish setup", target }
+        References { cache, sources, binaries, builds_here: false, command: "photofinish setup", target }
     }
 
     fn in_python() -> impl Iterator<Item = (Reference, References)> {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-pub use build::{Builder, Framework};
+pub use build::{Builder, Framework, place};
 use clap::ValueEnum;
 use sha2::{Digest, Sha256};
 
@@ -50,6 +50,9 @@ pub enum Build {
     Debug,
     /// For any processor of its kind: without the extra instructions of this one.
     Generic,
+    /// As the others here: a worker that an installation does not bring.
+    #[value(skip)]
+    Here,
 }
 
 impl Version {
@@ -100,6 +103,7 @@ impl Version {
             }
             Version::Build(Build::Debug) => "build-debug".to_owned(),
             Version::Build(Build::Generic) => "build-generic".to_owned(),
+            Version::Build(Build::Here) => "build-here".to_owned(),
         }
     }
 }

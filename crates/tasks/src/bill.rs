@@ -12,6 +12,9 @@ use setup::tooling::Reporter;
 use crate::cargo::{self, HUB, REFERENCES, is_reference};
 use crate::workspace::Workspace;
 
+/// Its name in the data directory of an installation.
+pub(crate) const FILE: &str = "sbom.cyclonedx.json";
+
 #[derive(Deserialize)]
 struct Lock {
     package: Vec<Locked>,

@@ -190,11 +190,6 @@ impl Engines {
         Ok(Self(engines))
     }
 
-    /// Packages of all workers that are built from this repository, references among them.
-    pub(crate) fn packages(&self) -> BTreeSet<&str> {
-        self.0.iter().map(|engine| engine.worker.as_str()).filter(|worker| !worker.contains('/')).collect()
-    }
-
     /// In the order of the names; the three frameworks that this project tunes where there are none.
     pub(crate) fn select(&self, names: &[String]) -> Result<Vec<&Engine>> {
         let selected = configs::selection::selected(&self.0, names).map_err(bad_input)?;

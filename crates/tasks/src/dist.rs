@@ -15,12 +15,12 @@ use flate2::write::GzEncoder;
 use setup::levels::{BASE, LEVELS};
 use setup::tooling::process::{cxx_compiler, file_name};
 use setup::tooling::{BadInput, Reporter};
-use setup::{BuildRecord, Layout, Piece, this_platform};
+use setup::{BuildRecord, DERIVE, Layout, Piece, this_platform};
 
 use crate::build::{self, Engines, Wanted};
 use crate::install::{self, Target, What};
 use crate::workspace::Workspace;
-use crate::{bill, wheel};
+use crate::{bill, cargo, wheel};
 
 /// The oldest glibc that the programs run with: Debian 10, RHEL 8, Ubuntu 20.04.
 pub(crate) const GLIBC: &str = "2.28";
@@ -32,10 +32,16 @@ pub(crate) fn run(workspace: &Workspace, what: &What, quiet: bool) -> Result<Exi
     let workspace = workspace.shipped();
     let portable = Portable::provide(&workspace, &place, reporter)?;
     let base = workspace.built_with(place.join("build"), portable.variables(BASE));
-    let binaries = install::build(&base, what, reporter)?;
+    // Neither can be had elsewhere without a compiler: models of the hub, and the tool behind llama.cpp's column.
+    let what = &What { hub: true, ..what.clone() };
+    let mut binaries = install::build(&base, what, reporter)?;
+    if !binaries.iter().any(|name| name == DERIVE) {
+        cargo::build(&base, &[DERIVE], None, reporter)?;
+        binaries.push(DERIVE.to_owned());
+    }
     complete(&base, what, &binaries)?;
     // Where it was built from a libtorch of the user's own, other machines do not have that one.
-    let record = BuildRecord { libtorch: None, ..install::record(&base)? };
+    let record = BuildRecord { libtorch: None, rustflags: Some(BASE.to_owned()), ..install::record(&base)? };
     if record.git_modified == Some(true) {
         reporter.warn("files of this checkout differ from its commit; build.json says so");
     }
@@ -52,8 +58,7 @@ pub(crate) fn run(workspace: &Workspace, what: &What, quiet: bool) -> Result<Exi
         put_level(&built, &engines, &layout.workers().join(level.name), reporter)?;
     }
     let bill = bill::of_materials(&workspace, &binaries, &record)?;
-    fs::write(layout.data().join("sbom.cyclonedx.json"), &bill)
-        .context("cannot write the list of contents")?;
+    fs::write(layout.data().join(bill::FILE), &bill).context("cannot write the list of contents")?;
     let archive = place.join(format!("{name}.tar.gz"));
     pack(&root, &name, &archive).with_context(|| format!("cannot write {}", archive.display()))?;
     let checksum = write_checksum(&archive)?;
@@ -204,8 +209,6 @@ fn write_checksum(archive: &Path) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use setup::DERIVE;
-
     use super::*;
 
     #[test]

@@ -31,12 +31,12 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-#[derive(Default, clap::Args)]
+#[derive(Clone, Default, clap::Args)]
 pub(crate) struct What {
     /// Names of configs/engines, or `all`; candle, tch and ort, unless given
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     pub(crate) frameworks: Vec<String>,
-    /// The program that downloads models named `hf:owner/name`, too
+    /// The program that downloads models named `hf:owner/name`, too; what `dist` makes has it always
     #[arg(long)]
     pub(crate) hub: bool,
 }
@@ -172,14 +172,17 @@ fn fill(layout: &Layout, workspace: &Workspace, binaries: &[String], record: &Bu
     layout.write_build(record)
 }
 
-/// Copies the sources of workers for frameworks that can have other versions.
+/// Copies the sources of workers for frameworks that can have other versions, and of those that are built where they are
+/// used.
 fn copy_sources(layout: &Layout, workspace: &Workspace, binaries: &[String]) -> Result<()> {
     let engines = configs::engines(&workspace.layers()).map_err(|error| BadInput(error.to_string()))?;
-    let is_rebuilt = |name: &&String| {
-        let mut own = engines.iter().filter(|engine| engine.worker == **name);
-        own.any(|engine| engine.versions.as_ref().is_some_and(|versions| !versions.crates.is_empty()))
+    let is_built_there = |engine: &&configs::Engine| {
+        let has_versions = engine.versions.as_ref().is_some_and(|versions| !versions.crates.is_empty());
+        !engine.worker.contains('/') && (has_versions || !binaries.contains(&engine.worker))
     };
-    let workers: Vec<String> = binaries.iter().filter(is_rebuilt).cloned().collect();
+    let workers: BTreeSet<String> =
+        engines.iter().filter(is_built_there).map(|engine| engine.worker.clone()).collect();
+    let workers: Vec<String> = workers.into_iter().collect();
     if workers.is_empty() {
         return Ok(());
     }

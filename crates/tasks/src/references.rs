@@ -15,6 +15,7 @@ pub(crate) fn all(workspace: &Workspace, target: Target) -> References {
         cache: workspace.cache.clone(),
         sources: workspace.root.join("references/python"),
         binaries: workspace.binaries.clone(),
+        builds_here: false,
         command: "cargo xtask setup",
         target,
     }

@@ -1,30 +1,47 @@
-//! A test of an installation, as a part of `cargo xtask test`: installed into a temporary directory, the
-//! program compares in an empty one; installed alone, as by `cargo install`, it names the missing parts.
+//! A test of an installation, as a part of `cargo xtask test`: a wheel of what was built is installed by pip into a new
+//! environment, where no compiler and no checkout can be found. There the program compares in an empty directory;
+//! installed alone, as by `cargo install`, it names the missing parts.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use setup::tooling::process::command;
+use setup::tooling::process::{command, output_of};
+use setup::{Layout, this_platform};
 
 use crate::build::Engines;
 use crate::install::{self, Target};
 use crate::workspace::{PHOTOFINISH, Workspace};
+use crate::{bill, wheel};
 
 /// Uses the output of `cargo xtask build`.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let workspace = workspace.shipped();
     let engines = Engines::read(&workspace)?;
-    let mut binaries: Vec<String> = engines.packages().into_iter().map(str::to_owned).collect();
-    binaries.push("prepare".to_owned());
+    let mut binaries = install::names(&engines.select(&[])?, false);
     binaries.retain(|name| workspace.binary(name).is_file());
     let scratch = tempfile::tempdir()?;
-    let target = Target::below(&scratch.path().join("root"));
+    let root = scratch.path().join("root");
     let record = install::record(&workspace)?;
-    install::put(&workspace, &binaries, &record, &target)?;
-    compares(&workspace, &target.program(), scratch.path(), record.git_commit.as_deref())?;
+    install::put(&workspace, &binaries, &record, &Target::below(&root))?;
+    let bill = bill::of_materials(&workspace, &binaries, &record)?;
+    fs::write(Layout::below(&root).data().join(bill::FILE), bill)?;
+    let tag = this_platform().replace('-', "_");
+    let wheel = wheel::write(&root, &record.version, &tag, scratch.path())?;
+    let program = installed(&wheel, &scratch.path().join("environment"))?;
+    compares(&workspace, &program, scratch.path(), record.git_commit.as_deref())?;
     says_what_is_missing(&workspace, scratch.path())
+}
+
+/// The program that pip has put into a new environment.
+fn installed(wheel: &Path, environment: &Path) -> Result<PathBuf> {
+    output_of(command("python3").args(["-m", "venv"]).arg(environment))
+        .context("cannot make an environment")?;
+    let mut pip = command(environment.join("bin/python3"));
+    pip.args(["-m", "pip", "install", "--no-index", "--no-deps", "--disable-pip-version-check"]).arg(wheel);
+    output_of(&mut pip).context("pip does not install the wheel")?;
+    Ok(environment.join("bin").join(PHOTOFINISH))
 }
 
 fn compares(workspace: &Workspace, program: &Path, scratch: &Path, commit: Option<&str>) -> Result<()> {
@@ -34,6 +51,8 @@ fn compares(workspace: &Workspace, program: &Path, scratch: &Path, commit: Optio
     compare.args(["compare", "--quick", "--model", "synthetic:llama-tiny", "--quiet"]).current_dir(&empty);
     // On a busy machine a rule may strike a row, which is not the subject of this test.
     compare.arg("--allow-unfair");
+    // The environment's own programs alone: no compiler, no git.
+    compare.env("PATH", program.parent().context("a program is in a directory")?);
     let output = compare.output().context("cannot start the installed program")?;
     let said =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

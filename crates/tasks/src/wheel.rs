@@ -11,6 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use zip::write::{SimpleFileOptions, ZipWriter};
 
+use crate::bill;
 use crate::dist::sorted;
 use crate::workspace::PHOTOFINISH;
 
@@ -31,7 +32,7 @@ pub(crate) fn write(root: &Path, version: &str, tag: &str, place: &Path) -> Resu
     for license in ["LICENSE-APACHE", "LICENSE-MIT"] {
         wheel.file(&data.join(license), &format!("{info}/licenses/{license}"))?;
     }
-    wheel.file(&data.join("sbom.cyclonedx.json"), &format!("{info}/sboms/{PHOTOFINISH}.cyclonedx.json"))?;
+    wheel.file(&data.join(bill::FILE), &format!("{info}/sboms/{PHOTOFINISH}.cyclonedx.json"))?;
     wheel.add(&format!("{info}/METADATA"), metadata(version).as_bytes(), 0o644)?;
     let about = format!(
         "Wheel-Version: 1.0\nGenerator: {PHOTOFINISH} {version}\nRoot-Is-Purelib: false\nTag: py3-none-{tag}\n"
@@ -53,7 +54,7 @@ fn metadata(version: &str) -> String {
         "Metadata-Version: 2.4\nName: {NAME}\nVersion: {version}\n\
          Summary: Which inference framework is faster for your model on your machine, and is the difference real?\n\
          License-Expression: MIT OR Apache-2.0\nLicense-File: LICENSE-APACHE\nLicense-File: LICENSE-MIT\n\
-         Requires-Python: >=3.8\nRequires-Dist: pip>=20.3\nDescription-Content-Type: text/markdown\n\n\
+         Requires-Python: >=3.7\nRequires-Dist: pip>=20.3\nDescription-Content-Type: text/markdown\n\n\
          `{PHOTOFINISH} --quick` compares candle and ONNX Runtime on a small model in a minute; \
          `{PHOTOFINISH} --frameworks candle,tch,ort` adds libtorch (531 MB). Libraries and models are downloaded where \
          they are used, with pip, and checked by sha256.\n"
@@ -118,7 +119,7 @@ mod tests {
         for file in ["bin/photofinish", "share/photofinish/workers/engine-a"] {
             program(&root.join(file));
         }
-        for file in ["LICENSE-APACHE", "LICENSE-MIT", "sbom.cyclonedx.json", "configs/engines/a.toml"] {
+        for file in ["LICENSE-APACHE", "LICENSE-MIT", bill::FILE, "configs/engines/a.toml"] {
             let file = root.join("share/photofinish").join(file);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, "text").unwrap();

@@ -58,7 +58,7 @@ fn comparison(args: &CompareArgs) -> Result<(Planned, Format)> {
     compare::check(args)?;
     let places = args.here.places.find()?;
     if let Some(asked) = compare::study_of_suite(args, &places)? {
-        return Ok((cells(&asked, &asked.plan(&places)?, &places)?, args.format()));
+        return Ok((cells(&asked, &asked.plan(&places.on(&asked.request.device))?, &places)?, args.format()));
     }
     let request = args.request.request();
     if request.serving.is_study() {
@@ -90,7 +90,7 @@ fn encodes(request: &Request, places: &Places) -> Result<bool> {
 fn study(asked: &StudyRequest, args: &CompareArgs) -> Result<(Planned, Format)> {
     compare::no_text(args)?;
     let places = args.here.places.find()?;
-    Ok((cells(asked, &asked.plan(&places)?, &places)?, args.format()))
+    Ok((cells(asked, &asked.plan(&places.on(&asked.request.device))?, &places)?, args.format()))
 }
 
 /// The cells of a study. A cell that cannot run is a row with its reason, as in the study itself.

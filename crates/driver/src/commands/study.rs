@@ -27,7 +27,7 @@ pub(crate) fn run(asked: &StudyRequest, args: &CompareArgs, cells: Option<&CellA
     compare::no_text(args)?;
     progress::listen()?;
     let places = args.here.places.find()?;
-    let mut plan = asked.plan(&places)?;
+    let mut plan = asked.plan(&places.on(&asked.request.device))?;
     let whole = plan.settings();
     take(&mut plan, cells.and_then(|cells| cells.cells))?;
     let places = &places;

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use comparison::plan::workers::gigabytes;
 use comparison::plan::{Contender, HugePages, Request, Result};
 use configs::Engine;
 use setup::tooling::process::{self, command, output_of};
 use setup::{Piece, Provision, Reference, Target};
 
+use crate::measure::machine;
 use crate::measure::places;
 use crate::measure::places::Places;
 use crate::measure::provision::{failure, provision, references};
@@ -67,6 +69,8 @@ pub fn examine(places: &Places, deep: bool) -> Result<Examined> {
             Err(error) => format!("  {error}"),
         });
     }
+    found.lines.push("limits here:".to_owned());
+    found.lines.extend(limits(places).into_iter().map(|line| format!("  {line}")));
     found.lines.push(format!("cache: {}", places.cache.display()));
     found.lines.push(format!("  {}", state_of(places, &provision, Piece::Model)));
     if places.checkout.is_some() {
@@ -90,6 +94,56 @@ fn processor() -> String {
         _ => String::new(),
     };
     format!("processor: {family}{listed}{shared}")
+}
+
+/// What a container or a service manager takes from this process, and what that changes; one line where nothing is.
+fn limits(places: &Places) -> Vec<String> {
+    let mut lines = Vec::new();
+    let machine = std::fs::read_to_string("/sys/devices/system/cpu/online").ok();
+    let machine = machine.map(|list| machine::parse_list(list.trim()).len());
+    if let (Some(machine), Some(allowed)) = (machine, machine::allowed())
+        && allowed.len() < machine
+    {
+        let allowed = allowed.len();
+        lines.push(format!(
+            "CPUs: {allowed} of {machine} (a cpuset, or taskset): workers have {allowed} threads unless --threads says \
+             less, and other processes may run on these CPUs, too"
+        ));
+    }
+    if let Some(quota) = machine::quota() {
+        lines.push(format!(
+            "CPU time: a control group allows {quota:.1} CPUs and stops processes that use more for a part of each tenth \
+             of a second, so that steps last longer at random; R12 strikes comparisons with more threads: give whole CPUs \
+             (a cpuset) in place of a quota"
+        ));
+    }
+    let available = machine::readings::available("cpu");
+    if let (Some(left), Some(available)) = (machine::memory_left_by_groups(), available) {
+        let [left, available] = [left, available].map(|bytes| gigabytes(bytes.into()));
+        lines.push(format!(
+            "memory: a control group leaves {left}; {available} can be used, and a model that needs more is refused before \
+             it is loaded"
+        ));
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2")) {
+        lines.push(
+            "system calls: a seccomp filter is on: `photofinish profile` needs perf_event_open, which it may forbid; \
+             comparisons need nothing that is forbidden by default"
+                .to_owned(),
+        );
+    }
+    let nearest = places.cache.ancestors().find(|directory| directory.exists());
+    if let Some(directory) = nearest.filter(|directory| tempfile::tempfile_in(directory).is_err()) {
+        lines.push(format!(
+            "cache: {} cannot be written to: set XDG_CACHE_HOME to a directory that can",
+            directory.display()
+        ));
+    }
+    if lines.is_empty() {
+        lines.push("none was found: all CPUs, no quota, no filter of system calls".to_owned());
+    }
+    lines
 }
 
 impl Examined {

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use comparison::facts::Environment;
 use comparison::plan::{Failure, Result};
 use configs::{Engine, Layers};
+use setup::versions::{Build, Version};
 use setup::{BuildRecord, Home, Layout, Target};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
@@ -96,7 +97,13 @@ impl Places {
         match self.target {
             // A worker without a build for a GPU is the same program on every device.
             Target::Cuda if self.gpu_workers().join(&file).is_file() => self.gpu_workers().join(file),
-            _ => setup::levels::worker(&self.workers, &file),
+            _ => {
+                let brought = setup::levels::worker(&self.workers, &file);
+                if self.installed.is_some() && !brought.is_file() {
+                    return setup::versions::place(&self.cache, name, &Version::Build(Build::Here));
+                }
+                brought
+            }
         }
     }
 

@@ -17,13 +17,14 @@ use comparison::plan::{CacheAsked, Failure, Result, workers as fit};
 use configs::{Engine, Model, Versions};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use setup::tooling::process;
 use setup::tooling::{self, Reporter};
-use setup::versions::{Builder, Framework, Version, install_package, place_of_package};
+use setup::versions::{Build, Builder, Framework, Version, install_package, place_of_package};
 use setup::{Asked, Layout, Piece, Provision, References, Target};
 
 use crate::measure::machine::readings;
 use crate::measure::places::Places;
-use crate::measure::{bundles, progress};
+use crate::measure::{bundles, progress, resolve};
 
 /// Variable that `cargo xtask compare` sets, because it has already provisioned.
 const PROVISIONED: &str = "PHOTOFINISH_PROVISIONED";
@@ -41,7 +42,22 @@ pub fn workers(places: &Places, engines: &[Engine], quiet: bool) -> Result<()> {
     if std::env::var_os(PROVISIONED).is_some() {
         return Ok(());
     }
-    let Some(checkout) = &places.checkout else { return libraries(places, engines, quiet) };
+    let Some(checkout) = &places.checkout else {
+        let is_absent = |engine: &&Engine| {
+            !engine.worker.contains('/')
+                && engine.version.is_none()
+                && !places.workers.join(&engine.worker).is_file()
+        };
+        for engine in engines.iter().filter(is_absent) {
+            if let Err(error) = built_here(places, engine, quiet) {
+                if progress::requested() {
+                    return Err(Failure::Interrupted);
+                }
+                absences().insert(engine.name.clone(), format!("{error:#}"));
+            }
+        }
+        return libraries(places, engines, quiet);
+    };
     // With `cargo run`, sources may have changed since the workers were built. If the program is started
     // directly, the user means the existing workers.
     let by_cargo = std::env::var_os("CARGO_MANIFEST_DIR").is_some();
@@ -257,7 +273,7 @@ fn ask_prepare<T: DeserializeOwned>(
     if quiet {
         command.arg("--quiet");
     }
-    let output = tooling::process::output_shown(command.stdin(Stdio::null())).map_err(|e| stopped(&e))?;
+    let output = process::output_shown(command.stdin(Stdio::null())).map_err(|e| stopped(&e))?;
     if !output.status.success() {
         return Err(Failure::Spoken(output.status.code().map_or(1, |code| code as u8)));
     }
@@ -294,7 +310,7 @@ fn build(checkout: &Path, frameworks: &[&str], target: Target, quiet: bool) -> R
         command.arg("--quiet");
     }
     command.stdout(std::io::stderr());
-    match tooling::process::status_of(&mut command).map_err(|e| stopped(&e))?.code() {
+    match process::status_of(&mut command).map_err(|e| stopped(&e))?.code() {
         // Bad input, such as a library of the wrong version.
         Some(2) => Err(Failure::Spoken(2)),
         _ => Ok(()),
@@ -304,7 +320,7 @@ fn build(checkout: &Path, frameworks: &[&str], target: Target, quiet: bool) -> R
 fn command(program: &Path) -> Command {
     #[expect(clippy::disallowed_methods, reason = "provisioning runs the tools that people run by hand")]
     let mut command = Command::new(program);
-    tooling::process::end_with_parent(&mut command);
+    process::end_with_parent(&mut command);
     command
 }
 
@@ -327,6 +343,16 @@ pub fn set_up(places: &Places, asked: &Asked) -> Result<()> {
     let provision = provision(places, asked.quiet)?;
     let done = match &asked.references {
         Some(named) => references(places, asked.device).set_up(named, reporter, |reference| {
+            // What needs a compiler says so before anything is fetched.
+            if let Some(name) = reference.package().filter(|name| !places.binary(name).is_file()) {
+                let engines = configs::engines(&places.configs)?;
+                let engine = engines.into_iter().find(|engine| engine.worker == name);
+                built_here(
+                    places,
+                    &engine.unwrap_or_else(|| Engine { worker: name, ..Engine::default() }),
+                    asked.quiet,
+                )?;
+            }
             reference.piece().map(|piece| provision.provide(piece)).transpose().map(drop)
         }),
         None => provision.provide_all(&asked.pieces()),
@@ -367,6 +393,91 @@ pub(crate) fn libraries(places: &Places, engines: &[Engine], quiet: bool) -> Res
         }
     }
     Ok(())
+}
+
+/// What a comparison fetches unless more is asked for: an installation is tried before it is chosen.
+const UNASKED_BYTES: u64 = 150_000_000;
+
+/// Of the default engines, those that an installation can have without fetching more than [`UNASKED_BYTES`]; a line names
+/// the others. A checkout has built with all their libraries, and whoever names a GPU or a framework asks for its libraries.
+pub(crate) fn within_reach(places: &Places, engines: Vec<Engine>) -> Result<Vec<Engine>> {
+    if places.checkout.is_some() || places.installed.is_none() || places.target == Target::Cuda {
+        return Ok(engines);
+    }
+    let provision = provision(places, true)?;
+    let bytes = |piece: Piece| match piece {
+        Piece::Libtorch if built_with(places).is_some() => 0,
+        piece => provision.missing_bytes(piece),
+    };
+    let mut costs = Vec::new();
+    for engine in &engines {
+        let pieces = Piece::named(&engine.native).map_err(|error| failure(&error))?;
+        costs.push(pieces.into_iter().map(bytes).sum::<u64>());
+    }
+    let is_near = affordable(&costs, UNASKED_BYTES.saturating_sub(bytes(Piece::Model)));
+    for (index, engine) in engines.iter().enumerate().filter(|(index, _)| !is_near[*index]) {
+        let with_it = engines.iter().enumerate().filter(|(other, _)| is_near[*other] || *other == index);
+        let names: Vec<&str> = with_it.map(|(_, engine)| engine.name.as_str()).collect();
+        let megabytes = costs[index] / 1_000_000;
+        resolve::say_once(format!(
+            "{}: {megabytes} MB, `--frameworks {}` adds it",
+            engine.name,
+            names.join(",")
+        ));
+    }
+    Ok(engines.into_iter().zip(is_near).filter_map(|(engine, is_near)| is_near.then_some(engine)).collect())
+}
+
+/// Which of these downloads are made, one after another, so that all together are not larger than `left`.
+fn affordable(bytes: &[u64], mut left: u64) -> Vec<bool> {
+    let mut chosen = Vec::new();
+    for &bytes in bytes {
+        chosen.push(bytes <= left);
+        left -= if bytes <= left { bytes } else { 0 };
+    }
+    chosen
+}
+
+/// Builds a worker that the installation does not bring from the sources that it does bring, with the flags of the workers
+/// that it brings. Anew for each run: cargo does nothing where nothing has changed.
+fn built_here(places: &Places, engine: &Engine, quiet: bool) -> anyhow::Result<()> {
+    let worker = &engine.worker;
+    let has_sources = |sources: &PathBuf| {
+        ["crates", "references"]
+            .iter()
+            .any(|part| sources.join(part).join(worker.trim_start_matches("reference-")).is_dir())
+    };
+    let Some(sources) = sources(places).filter(has_sources) else {
+        bail!(
+            "this installation has no {worker}, and no sources of it: `cargo xtask install --frameworks {}`, in a checkout of \
+               photofinish, installs it",
+            engine.name
+        );
+    };
+    if process::output_of(process::command("cargo").arg("--version")).is_err() {
+        bail!("{worker} is compiled here, and there is no cargo: install Rust, or leave {} out", engine.name);
+    }
+    let mut linked = None;
+    if engine.native.contains(&Piece::Libtorch.to_string()) {
+        if process::cxx_compiler().is_none() {
+            bail!(
+                "{worker} is compiled here, and there is no C++ compiler: install one (on Debian and Ubuntu: apt-get install \
+                   g++), or leave {} out",
+                engine.name
+            );
+        }
+        linked = Some(provision(places, quiet)?.provide(Piece::Libtorch)?.path);
+    }
+    if !quiet {
+        resolve::say_once(format!(
+            "{worker} is not in this installation: it is compiled here, which takes minutes the first time"
+        ));
+    }
+    let versions = engine.versions.clone().unwrap_or_default();
+    let Versions { crates, shims, supported, .. } = &versions;
+    let library = linked.as_deref().map(|path| (Piece::Libtorch.variable(), path));
+    let framework = Framework { worker, crates, shims, supported, library };
+    builder(places, &sources, quiet).build(&framework, &Version::Build(Build::Here))
 }
 
 /// Provides another library or another worker for columns with a version. A column without its version
@@ -441,7 +552,8 @@ fn sources(places: &Places) -> Option<PathBuf> {
 }
 
 fn builder<'a>(places: &'a Places, sources: &'a Path, quiet: bool) -> Builder<'a> {
-    let flags = places.build().and_then(|build| build.rustflags);
+    let of_levels = setup::levels::flags(&places.workers).filter(|_| places.installed.is_some());
+    let flags = of_levels.map(str::to_owned).or_else(|| places.build()?.rustflags);
     Builder { cache: &places.cache, sources, flags, reporter: Reporter::new(quiet) }
 }
 
@@ -556,6 +668,7 @@ pub(crate) fn references(places: &Places, target: Target) -> References {
         cache: places.cache.clone(),
         sources: places.root().join("references/python"),
         binaries: places.workers.clone(),
+        builds_here: places.checkout.is_none(),
         command: places.setup_command(),
         target,
     }

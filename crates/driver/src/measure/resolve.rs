@@ -30,7 +30,7 @@ pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan,
 
 fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bundle)> {
     plan::check(request)?;
-    let engines = engines_of(request, places)?;
+    let engines = engines_of(request, &places.on(&request.device))?;
     if request.device == AUTO {
         // They are asked whether they can use a GPU.
         provision::workers(places, &engines, quiet)?;
@@ -118,7 +118,7 @@ fn with_largest_batch(
 /// device.
 pub fn draft(request: &Request, places: &Places) -> Result<Draft> {
     plan::check(request)?;
-    let draft = drafted(request, engines_of(request, places)?, places)?;
+    let draft = drafted(request, engines_of(request, &places.on(&request.device))?, places)?;
     provision::find_model(places, request.model())?;
     check_batches(request, places)?;
     Ok(draft)
@@ -198,7 +198,7 @@ fn made_from(bundle: &Bundle, precisions: &[Precision]) -> Option<String> {
 }
 
 /// Prints a line on stderr, unless an earlier cell of a study has printed it.
-fn say_once(line: String) {
+pub(crate) fn say_once(line: String) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if !said.contains(&line) {
@@ -255,7 +255,8 @@ impl Engines for Places {
     }
 
     fn selected(&self, names: &[String]) -> Result<Vec<Engine>> {
-        Ok(configs::selected(&self.configs, names)?)
+        let engines = configs::selected(&self.configs, names)?;
+        if names.is_empty() { provision::within_reach(self, engines) } else { Ok(engines) }
     }
 
     fn encodes(&self, model: &str) -> Result<bool> {

@@ -44,6 +44,15 @@ pub struct Builder<'a> {
     pub reporter: Reporter,
 }
 
+/// The path of a worker with this version below the cache directory, built or not.
+pub fn place(cache: &Path, worker: &str, version: &Version) -> PathBuf {
+    directory(cache, worker, version).join(process::file_name(worker))
+}
+
+fn directory(cache: &Path, worker: &str, version: &Version) -> PathBuf {
+    cache.join("versions").join(format!("{worker}-{}", version.slug()))
+}
+
 /// The dependencies of a package, from `cargo metadata`.
 #[derive(Deserialize)]
 struct Metadata {
@@ -60,7 +69,7 @@ struct Resolved {
 impl Builder<'_> {
     /// The path of a worker with this version, built or not.
     pub fn place(&self, worker: &str, version: &Version) -> PathBuf {
-        self.directory(worker, version).join(process::file_name(worker))
+        place(self.cache, worker, version)
     }
 
     /// Builds the worker; if nothing has changed since it was built, cargo does nothing.
@@ -72,7 +81,7 @@ impl Builder<'_> {
         // Versions of one worker have the same path in the target directory: no other program may build there
         // before the result is copied.
         let _lock = receipt::lock(self.cache, self.reporter)?;
-        let built = self.build_in(&self.directory(framework.worker, version), framework, version);
+        let built = self.build_in(&directory(self.cache, framework.worker, version), framework, version);
         let built = built.and_then(|built| {
             tooling::replace(&built, &place).with_context(|| format!("cannot write {}", place.display()))
         });
@@ -81,10 +90,6 @@ impl Builder<'_> {
             let _ = fs::remove_file(&place);
         }
         built
-    }
-
-    fn directory(&self, worker: &str, version: &Version) -> PathBuf {
-        self.cache.join("versions").join(format!("{worker}-{}", version.slug()))
     }
 
     fn build_in(&self, directory: &Path, framework: &Framework<'_>, version: &Version) -> Result<PathBuf> {
@@ -114,6 +119,7 @@ impl Builder<'_> {
         let named = match version {
             Version::Build(Build::Debug) => "without optimisation".to_owned(),
             Version::Build(Build::Generic) => "for any processor".to_owned(),
+            Version::Build(Build::Here) => "here".to_owned(),
             _ => format!("with {}", named.unwrap_or_default()),
         };
         let mut is_silent = true;

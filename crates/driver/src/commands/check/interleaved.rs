@@ -50,7 +50,7 @@ pub(super) fn check(args: &CheckArgs, base: &Base, places: &Places) -> Result<(D
     if let Some(reason) = pairing::too_few_rounds(&asked) {
         return Err(Failure::usage(render::regression::undecidable(&reason, "")));
     }
-    let engines = engines_of(&asked, places)?;
+    let engines = engines_of(&asked, &places.on(&asked.device))?;
     let base = match base {
         Base::Workers(directory) => Base::Workers(directory.canonicalize().map_err(|error| {
             Failure::usage(format!(

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -185,7 +184,7 @@ fn spread(allowed: &[usize], siblings: impl Fn(usize) -> Vec<usize>, count: usiz
 }
 
 /// Parses a list of CPUs as the kernel writes it: `0-2,5`.
-fn parse_list(text: &str) -> Vec<usize> {
+pub(crate) fn parse_list(text: &str) -> Vec<usize> {
     let range = |part: &str| -> Option<std::ops::RangeInclusive<usize>> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
@@ -227,80 +226,6 @@ impl Drop for Pinned {
             let _ = rustix::thread::sched_setaffinity(None, before);
         }
     }
-}
-
-// Reads how much memory the control groups of this process leave to it (cgroups(7)), version 2 or 1.
-
-/// The page cache when a limit is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cache {
-    /// What can be dropped of it counts as left.
-    Dropped,
-    Kept,
-}
-
-/// Bytes that the tightest limit of this process's groups leaves; `None` without a limit.
-pub(super) fn memory_left(cache: Cache) -> Option<u64> {
-    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let (unified, memory) = paths(&own);
-    let version_2 = unified.into_iter().flat_map(|path| ancestors(Path::new("/sys/fs/cgroup"), path));
-    let version_1 = memory.into_iter().flat_map(|path| ancestors(Path::new("/sys/fs/cgroup/memory"), path));
-    let left_2 = version_2.filter_map(|group| left(&group, &VERSION_2, cache));
-    let left_1 = version_1.filter_map(|group| left(&group, &VERSION_1, cache));
-    left_2.chain(left_1).min()
-}
-
-/// Paths of the group of version 2, and of the memory controller of version 1.
-fn paths(own: &str) -> (Option<&str>, Option<&str>) {
-    let of = |wanted: fn(&str, &str) -> bool| {
-        own.lines().find_map(|line| {
-            let mut fields = line.splitn(3, ':');
-            let (hierarchy, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-            wanted(hierarchy, controllers).then_some(path)
-        })
-    };
-    (
-        of(|hierarchy, controllers| hierarchy == "0" && controllers.is_empty()),
-        of(|_, controllers| controllers.split(',').any(|controller| controller == "memory")),
-    )
-}
-
-/// The group and its ancestors. Inside a container the group's own path may be missing, but the root always exists.
-fn ancestors(root: &Path, path: &str) -> Vec<PathBuf> {
-    let own = root.join(path.trim_start_matches('/'));
-    own.ancestors().take_while(|group| group.starts_with(root)).map(Path::to_path_buf).collect()
-}
-
-struct Files {
-    limit: &'static str,
-    usage: &'static str,
-    /// Key in memory.stat of the page cache that is dropped before the limit is reached.
-    reclaimable: &'static str,
-}
-
-const VERSION_2: Files =
-    Files { limit: "memory.max", usage: "memory.current", reclaimable: "inactive_file " };
-
-const VERSION_1: Files = Files {
-    limit: "memory.limit_in_bytes",
-    usage: "memory.usage_in_bytes",
-    reclaimable: "total_inactive_file ",
-};
-
-fn left(group: &Path, files: &Files, cache: Cache) -> Option<u64> {
-    let read = |file: &str| std::fs::read_to_string(group.join(file)).ok();
-    // "max" of version 2 is not a number.
-    let limit: u64 = read(files.limit)?.trim().parse().ok()?;
-    // Version 1 writes "no limit" as the largest multiple of a page that fits into 63 bits.
-    if limit > u64::MAX / 4 {
-        return None;
-    }
-    let usage: u64 = read(files.usage)?.trim().parse().ok()?;
-    let stat = read("memory.stat").unwrap_or_default();
-    let reclaimable =
-        || stat.lines().find_map(|line| line.strip_prefix(files.reclaimable)?.trim().parse().ok());
-    let dropped: u64 = if cache == Cache::Dropped { reclaimable().unwrap_or(0) } else { 0 };
-    Some(limit.saturating_sub(usage.saturating_sub(dropped)))
 }
 
 #[cfg(test)]
@@ -381,50 +306,5 @@ mod tests {
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
         assert_eq!(parse_list(list), one);
         assert_eq!(allowed().unwrap(), before);
-    }
-
-    fn group(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let directory = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            std::fs::write(directory.path().join(name), text).unwrap();
-        }
-        directory
-    }
-
-    #[test]
-    fn a_limit_leaves_what_is_not_used_or_can_be_dropped() {
-        let files = [
-            ("memory.max", "1000\n"),
-            ("memory.current", "700\n"),
-            ("memory.stat", "anon 400\ninactive_file 250\nactive_file 50\n"),
-        ];
-        assert_eq!(left(group(&files).path(), &VERSION_2, Cache::Dropped), Some(550));
-        assert_eq!(left(group(&files).path(), &VERSION_2, Cache::Kept), Some(300));
-        let files = [
-            ("memory.limit_in_bytes", "1000\n"),
-            ("memory.usage_in_bytes", "700\n"),
-            ("memory.stat", "inactive_file 7\ntotal_inactive_file 250\n"),
-        ];
-        assert_eq!(left(group(&files).path(), &VERSION_1, Cache::Dropped), Some(550));
-        let files = [("memory.max", "1000\n"), ("memory.current", "1200\n")];
-        assert_eq!(left(group(&files).path(), &VERSION_2, Cache::Dropped), Some(0), "just above its limit");
-    }
-
-    #[test]
-    fn no_limit_leaves_everything() {
-        assert_eq!(left(group(&[("memory.max", "max\n")]).path(), &VERSION_2, Cache::Dropped), None);
-        let files = [("memory.limit_in_bytes", "9223372036854771712\n"), ("memory.usage_in_bytes", "5\n")];
-        assert_eq!(left(group(&files).path(), &VERSION_1, Cache::Dropped), None);
-        assert_eq!(left(group(&[]).path(), &VERSION_2, Cache::Dropped), None);
-    }
-
-    #[test]
-    fn the_groups_of_both_versions_are_found_with_those_above_them() {
-        let own = "5:cpu,memory:/a/b\n1:name=systemd:/c\n0::/d\n";
-        assert_eq!(paths(own), (Some("/d"), Some("/a/b")));
-        assert_eq!(paths("3:cpu:/x\n"), (None, None));
-        let root = Path::new("/sys/fs/cgroup");
-        assert_eq!(ancestors(root, "/a/b"), [root.join("a/b"), root.join("a"), root.to_path_buf()]);
-        assert_eq!(ancestors(root, "/"), [root.to_path_buf()]);
     }
 }

@@ -1,12 +1,12 @@
 //! Reads the kernel's counters of all other activity of the machine.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use comparison::facts::Noise;
 
 use super::family::{below, ticks_per_second};
+use super::groups;
 use super::readings::{Watched, bytes};
 use crate::measure::process::now;
 
@@ -40,7 +40,7 @@ pub(super) fn read(cpus: &[usize]) -> Counters {
             let of_children = below().into_values().flat_map(|status| status.ticks);
             own.into_iter().chain(of_children).sum::<u64>() as f64 / ticks
         }),
-        throttled_s: cgroup_file("cpu.stat").and_then(|stat| throttled_us(&stat)).map(|us| us as f64 / 1e6),
+        throttled_s: groups::throttled_s(),
         thermal_events: thermal_events(cpus),
     }
 }
@@ -124,30 +124,6 @@ pub(super) fn cpu_ticks(stat: &str) -> Option<[u64; 4]> {
     let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
     let ticks: Vec<u64> = fields.get(11..15)?.iter().map_while(|field| field.parse().ok()).collect();
     ticks.try_into().ok()
-}
-
-/// Reads a file of this process's cgroup (version 2), by its own path or, inside a container, at the root.
-fn cgroup_file(name: &str) -> Option<String> {
-    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let root = Path::new("/sys/fs/cgroup");
-    let candidates: [PathBuf; 2] = [root.join(path).join(name), root.join(name)];
-    candidates.iter().find_map(|path| std::fs::read_to_string(path).ok())
-}
-
-fn throttled_us(stat: &str) -> Option<u64> {
-    stat.lines().find_map(|line| line.strip_prefix("throttled_usec ")?.trim().parse().ok())
-}
-
-/// Quota of the cgroup, in CPUs; `None` without a limit, or where it cannot be read.
-pub fn quota() -> Option<f64> {
-    parse_quota(&cgroup_file("cpu.max")?)
-}
-
-fn parse_quota(text: &str) -> Option<f64> {
-    let (limit, period) = text.trim().split_once(' ')?;
-    let (limit, period): (f64, f64) = (limit.parse().ok()?, period.parse().ok()?);
-    (period > 0.0).then(|| limit / period)
 }
 
 /// The frequency governor of the CPUs; `None` where there is none, as on most virtual machines.
@@ -320,11 +296,8 @@ mod tests {
     }
 
     #[test]
-    fn load_quota_and_throttling_are_read() {
+    fn load_is_read() {
         assert_eq!(parse_load("0.42 0.30 0.20 3/77 25198\n"), Some((3, 0.42)));
-        assert_eq!(parse_quota("150000 100000\n"), Some(1.5));
-        assert_eq!(parse_quota("max 100000\n"), None);
-        assert_eq!(throttled_us("usage_usec 5\nnr_throttled 1\nthrottled_usec 2500\n"), Some(2500));
     }
 
     fn counters(busy: f64, own: f64, stolen: f64) -> Counters {

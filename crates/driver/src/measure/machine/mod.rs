@@ -6,13 +6,17 @@
 mod confinement;
 mod counters;
 mod family;
+mod groups;
 pub mod readings;
 
+pub(crate) use confinement::parse_list;
 pub use confinement::{Confinement, Pinned, allowed, choose};
 pub use counters::Guard;
+pub use counters::governor;
 pub(crate) use counters::{cpu_time, processor_time};
-pub use counters::{governor, quota};
 pub use family::{Family, MARK};
 pub(crate) use family::{Reading, nice, start};
+pub(crate) use groups::memory_left_by_groups;
+pub use groups::quota;
 pub(crate) use readings::{ReadyMemory, Watched};
 pub use readings::{gpus, memory_modules};

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use comparison::facts::Gpu;
 use gpu::{Gpus, HeldBack};
 
-use super::confinement::{self, Cache};
+use super::groups::{self, Cache};
 use crate::measure::process::now;
 
 /// Bytes of memory that a process on `device` can use. On a GPU it is the free memory. On a CPU it is the
@@ -27,8 +27,7 @@ pub(crate) fn main_memory() -> Option<(u64, &'static str)> {
     // An estimate of the memory that can be allocated without swapping, which includes page cache that can be dropped.
     let machine = bytes(MEMINFO, "MemAvailable:").or_else(of_another_system);
     let machine = machine.map(|bytes| (bytes, "what is free on the machine"));
-    let group =
-        confinement::memory_left(Cache::Dropped).map(|bytes| (bytes, "what the control group leaves"));
+    let group = groups::memory_left(Cache::Dropped).map(|bytes| (bytes, "what the control group leaves"));
     [machine, group].into_iter().flatten().min()
 }
 
@@ -36,7 +35,7 @@ pub(crate) fn main_memory() -> Option<(u64, &'static str)> {
 /// where the system does not report.
 pub(crate) fn free() -> Option<u64> {
     let machine = bytes(MEMINFO, "MemFree:")?;
-    Some(confinement::memory_left(Cache::Kept).map_or(machine, |group| group.min(machine)))
+    Some(groups::memory_left(Cache::Kept).map_or(machine, |group| group.min(machine)))
 }
 
 /// What Linux says of its memory (proc_meminfo(5)).

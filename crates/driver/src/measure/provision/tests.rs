@@ -52,6 +52,25 @@ fn the_libtorch_that_workers_were_built_with_is_taken_while_it_is_there() {
 }
 
 #[test]
+fn what_is_too_large_to_fetch_unasked_is_left_out_and_what_follows_it_is_not() {
+    // candle, libtorch, ONNX Runtime.
+    assert_eq!(affordable(&[0, 543, 24], 57), [true, false, true]);
+    assert_eq!(affordable(&[0, 0, 24], 57), [true, true, true]);
+    assert_eq!(affordable(&[40, 30], 57), [true, false]);
+}
+
+#[test]
+fn an_installation_has_all_engines_on_a_gpu_and_a_checkout_everywhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let places = installation(directory.path(), None);
+    let engines = vec![engine(&["libtorch"]), engine(&["onnxruntime"])];
+    let on_gpu = Places { target: Target::Cuda, ..places.clone() };
+    assert_eq!(within_reach(&on_gpu, engines.clone()).unwrap(), engines);
+    let checkout = Places { checkout: Some(directory.path().to_owned()), ..places };
+    assert_eq!(within_reach(&checkout, engines.clone()).unwrap(), engines);
+}
+
+#[test]
 fn libraries_of_absent_workers_are_not_brought_and_unknown_ones_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let places = installation(directory.path(), None);
