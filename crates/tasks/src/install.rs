@@ -161,6 +161,8 @@ fn fill(layout: &Layout, workspace: &Workspace, binaries: &[String], record: &Bu
     copy_tree(&workspace.configs(), &layout.configs())?;
     let references = workspace.root.join("references/python");
     copy_tree(&references, &layout.data().join("references/python"))?;
+    // Messages and help name pages.
+    copy_tree(&workspace.root.join("docs"), &layout.data().join("docs"))?;
     copy_sources(layout, workspace, binaries)?;
     fs::create_dir(layout.workers())?;
     for name in binaries {

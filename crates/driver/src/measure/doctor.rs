@@ -106,7 +106,7 @@ fn limits(places: &Places) -> Vec<String> {
     {
         let allowed = allowed.len();
         lines.push(format!(
-            "CPUs: {allowed} of {machine} (a cpuset, or taskset): workers have {allowed} threads unless --threads says \
+            "CPUs: {allowed} of {machine} (a cpuset, or taskset): workers have one thread for each unless --threads says \
              less, and other processes may run on these CPUs, too"
         ));
     }

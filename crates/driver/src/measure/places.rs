@@ -99,10 +99,9 @@ impl Places {
             Target::Cuda if self.gpu_workers().join(&file).is_file() => self.gpu_workers().join(file),
             _ => {
                 let brought = setup::levels::worker(&self.workers, &file);
-                if self.installed.is_some() && !brought.is_file() {
-                    return setup::versions::place(&self.cache, name, &Version::Build(Build::Here));
-                }
-                brought
+                let compiled = setup::versions::place(&self.cache, name, &Version::Build(Build::Here));
+                let is_compiled = self.installed.is_some() && !brought.is_file() && compiled.is_file();
+                if is_compiled { compiled } else { brought }
             }
         }
     }
@@ -169,7 +168,7 @@ impl Places {
         if !engine.native.is_empty() && self.binary(&engine.worker).is_file() {
             return format!("`photofinish setup --only {}` provides its libraries", engine.native.join(","));
         }
-        "docs/how-to/install.md says what to do".into()
+        format!("`photofinish --frameworks {}` compiles its worker, where Rust is installed", engine.name)
     }
 }
 

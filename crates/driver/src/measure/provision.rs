@@ -264,7 +264,7 @@ fn ask_prepare<T: DeserializeOwned>(
     if !binary.is_file() {
         let remedy = match places.checkout {
             Some(_) => "run `cargo build --release -p prepare`",
-            None => "install photofinish again (docs/how-to/install.md)",
+            None => "install photofinish again",
         };
         return Err(Failure::failed(format!("there is no {}; {remedy}", binary.display())));
     }

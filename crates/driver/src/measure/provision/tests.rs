@@ -77,7 +77,7 @@ fn libraries_of_absent_workers_are_not_brought_and_unknown_ones_are_refused() {
     let engines = [engine(&["no-such-piece"])];
     libraries(&places, &engines, true).unwrap();
     std::fs::create_dir_all(&places.workers).unwrap();
-    std::fs::write(places.binary("engine-x"), "").unwrap();
+    std::fs::write(places.workers.join("engine-x"), "").unwrap();
     let error = libraries(&places, &engines, true).unwrap_err();
     assert_eq!(error.exit_code(), 2);
     assert!(error.to_string().contains("unknown piece \"no-such-piece\""), "{error}");
@@ -87,13 +87,27 @@ fn libraries_of_absent_workers_are_not_brought_and_unknown_ones_are_refused() {
 fn the_remedy_is_one_that_works_without_a_checkout() {
     let directory = tempfile::tempdir().unwrap();
     let mut places = installation(directory.path(), None);
-    let engine = engine(&["libtorch", "onnxruntime"]);
-    assert_eq!(places.remedy(&engine), "docs/how-to/install.md says what to do");
+    let engine = Engine { name: "x".into(), ..engine(&["libtorch", "onnxruntime"]) };
+    assert!(places.remedy(&engine).contains("`photofinish --frameworks x` compiles its worker"));
     std::fs::create_dir_all(&places.workers).unwrap();
-    std::fs::write(places.binary("engine-x"), "").unwrap();
+    std::fs::write(places.workers.join("engine-x"), "").unwrap();
     assert!(places.remedy(&engine).contains("photofinish setup --only libtorch,onnxruntime"));
     places.checkout = Some(directory.path().to_owned());
     assert!(places.remedy(&engine).contains("photofinish doctor"));
+}
+
+#[test]
+fn a_worker_that_an_installation_lacks_is_the_one_that_was_compiled_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let places = installation(directory.path(), None);
+    assert_eq!(places.binary("engine-x"), places.workers.join("engine-x"));
+    let compiled = places.cache.join("versions/engine-x-build-here/engine-x");
+    std::fs::create_dir_all(compiled.parent().unwrap()).unwrap();
+    std::fs::write(&compiled, "").unwrap();
+    assert_eq!(places.binary("engine-x"), compiled);
+    let error =
+        built_here(&places, &Engine { name: "x".into(), ..engine(&[]) }, true).unwrap_err().to_string();
+    assert!(error.contains("no engine-x, and no sources of it"), "{error}");
 }
 
 #[test]
@@ -125,6 +139,7 @@ fn on_a_gpu_its_own_workers_are_taken_and_the_usual_ones_where_there_are_none() 
     std::fs::create_dir_all(places.gpu_workers()).unwrap();
     std::fs::write(places.gpu_workers().join("engine-x"), "").unwrap();
     assert_eq!(places.binary("engine-x"), places.workers.join("cuda/engine-x"));
+    std::fs::write(places.workers.join("engine-y"), "").unwrap();
     assert_eq!(places.binary("engine-y"), places.workers.join("engine-y"));
     assert_eq!(places.on("cpu").binary("engine-x"), places.workers.join("engine-x"));
 }
