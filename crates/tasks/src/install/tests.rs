@@ -107,7 +107,7 @@ fn record() -> BuildRecord {
     BuildRecord { version: "1.0".into(), git_commit: Some("ab".into()), ..BuildRecord::default() }
 }
 
-const INSTALLED: [&str; 28] = [
+const INSTALLED: [&str; 29] = [
     "bin/photofinish",
     "share/photofinish/LICENSE-APACHE",
     "share/photofinish/LICENSE-MIT",
