@@ -15,18 +15,19 @@
 #[cfg(test)]
 mod install_tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::Piece;
+use crate::download::Archive;
 use crate::pins::{Pin, Wheel};
 use crate::receipt::{self, Look, Receipt, State};
-use crate::tooling::Reporter;
+use crate::tooling::{self, BadInput, Reporter};
 
 /// The program that people run.
 pub const PROGRAM: &str = "photofinish";
@@ -140,44 +141,124 @@ impl Home {
     }
 }
 
-// Installing one piece: fetch, verify, unpack next to its place, move in.
+// Installing pieces: fetch what they lack together, then for each verify, unpack next to its place, move in.
 
-/// The source of wheels: pip, or a test. It puts the wheel somewhere below the directory, which is empty and for this
-/// wheel alone.
-pub(crate) type Fetch<'a> = &'a dyn Fn(&Wheel, &Path) -> Result<PathBuf>;
+/// A piece to install.
+pub(crate) struct Wanted {
+    pub(crate) piece: Piece,
+    pub(crate) pin: Pin,
+    /// The tags that pip accepts.
+    pub(crate) tags: Vec<String>,
+    /// The alternative for people without a network.
+    pub(crate) instead: String,
+}
 
-/// If the piece is there, does nothing, and needs neither network nor write access.
+/// The source of archives: module `download`, or a test. It may use the directory as it likes.
+pub(crate) type Fetch<'a> = &'a dyn Fn(&[(&Wanted, &Wheel)], &Path) -> Result<Vec<Result<Archive>>>;
+
+/// Installs those that are not there, and needs neither network nor write access if all are. One that cannot be
+/// installed stops no other: its error is returned.
 pub(crate) fn install(
     cache: &Path,
-    piece: Piece,
-    pin: &Pin,
+    wanted: &[Wanted],
     fetch: Fetch<'_>,
     reporter: Reporter,
-) -> Result<()> {
-    match receipt::state(cache, piece, pin, Look::Usual) {
-        State::Whole => return Ok(()),
-        State::Missing => {}
-        State::Damaged(what) => reporter.warn(&format!("{what}; {piece} is installed again")),
+) -> Result<BTreeMap<Piece, Error>> {
+    let is_missing = |wanted: &&Wanted| match receipt::state(cache, wanted.piece, &wanted.pin, Look::Usual) {
+        State::Whole => false,
+        State::Missing => true,
+        State::Damaged(what) => {
+            reporter.warn(&format!("{what}; {} is installed again", wanted.piece));
+            true
+        }
+    };
+    let mut missing: Vec<&Wanted> = wanted.iter().filter(is_missing).collect();
+    let mut failures = BTreeMap::new();
+    if missing.is_empty() {
+        return Ok(failures);
     }
     let lock = receipt::lock(cache, reporter)?;
-    // Another set-up may have installed it while this one waited.
-    if receipt::is_whole(cache, piece, pin) {
-        return Ok(());
+    // Another set-up may have installed them while this one waited.
+    missing.retain(|wanted| !receipt::is_whole(cache, wanted.piece, &wanted.pin));
+    if missing.is_empty() {
+        return Ok(failures);
     }
     let staging = receipt::directory(cache, &lock)?;
-    let staged = staging.path().join("piece");
-    fs::create_dir(&staged)?;
+    let mut archives = fetched(&missing, fetch, &staging.path().join("download"))?;
+    for (number, &one) in missing.iter().enumerate() {
+        let staged = staging.path().join(one.piece.to_string());
+        if let Err(error) = unpack(cache, one, &archives, &staged, reporter) {
+            failures.insert(one.piece, error);
+            continue;
+        }
+        // Pieces may share an archive.
+        let is_needed = |name: &str| {
+            missing[number + 1..]
+                .iter()
+                .flat_map(|later| &later.pin.wheels)
+                .any(|wheel| wheel.requirement == name)
+        };
+        for wheel in one.pin.wheels.iter().filter(|wheel| !is_needed(&wheel.requirement)) {
+            if let Some(Ok(archive)) = archives.remove(wheel.requirement.as_str()) {
+                discard(cache, &archive.file);
+            }
+        }
+    }
+    Ok(failures)
+}
+
+/// All archives of these pieces, by requirement.
+fn fetched<'a>(
+    wanted: &[&'a Wanted],
+    fetch: Fetch<'_>,
+    scratch: &Path,
+) -> Result<BTreeMap<&'a str, Result<Archive>>> {
+    let each = wheels(wanted.iter().copied());
+    fs::create_dir(scratch)?;
+    let archives = fetch(&each, scratch)?;
+    // The first error would be that of a client that was ended.
+    tooling::check()?;
+    Ok(each.iter().map(|(_, wheel)| wheel.requirement.as_str()).zip(archives).collect())
+}
+
+/// The wheels of these pieces, each once.
+pub(crate) fn wheels<'a>(wanted: impl Iterator<Item = &'a Wanted>) -> Vec<(&'a Wanted, &'a Wheel)> {
+    let all = wanted.flat_map(|wanted| wanted.pin.wheels.iter().map(move |wheel| (wanted, wheel)));
+    let mut seen = BTreeSet::new();
+    all.filter(|(_, wheel)| seen.insert(&wheel.requirement)).collect()
+}
+
+/// Deletes an archive, unless it is in a mirror, and its directory with the last one.
+fn discard(cache: &Path, file: &Path) {
+    if file.starts_with(cache) {
+        let _ = fs::remove_file(file);
+        let _ = file.parent().map(fs::remove_dir);
+    }
+}
+
+fn unpack(
+    cache: &Path,
+    Wanted { piece, pin, .. }: &Wanted,
+    archives: &BTreeMap<&str, Result<Archive>>,
+    staging: &Path,
+    reporter: Reporter,
+) -> Result<()> {
+    let staged = staging.join("piece");
+    fs::create_dir_all(&staged)?;
     let mut files = BTreeSet::new();
     let mut pin = pin.clone();
     for wheel in &mut pin.wheels {
-        let download = staging.path().join("download");
-        fs::create_dir(&download)?;
-        let file = fetch(wheel, &download)?;
+        let file = match &archives[wheel.requirement.as_str()] {
+            Ok(archive) => &archive.file,
+            // Another piece may need the same archive, and say the same.
+            Err(error) if tooling::is_bad_input(error) => bail!(BadInput(format!("{error:#}"))),
+            Err(error) => bail!("{error:#}"),
+        };
         reporter.note(&format!("unpacking {}", wheel.requirement));
-        wheel.sha256 = receipt::verify(&file, wheel)?;
-        receipt::extract(&file, wheel, &staged, &mut files)
+        // Nobody can go on with a download that is wrong.
+        wheel.sha256 = receipt::verify(file, wheel).inspect_err(|_| discard(cache, file))?;
+        receipt::extract(file, wheel, &staged, &mut files)
             .with_context(|| format!("wheel of {}", wheel.requirement))?;
-        fs::remove_dir_all(&download)?;
     }
     for (name, text) in &pin.write {
         let file = staged.join(name);
@@ -185,9 +266,9 @@ pub(crate) fn install(
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         files.insert(name.clone());
     }
-    let (place, receipt) = (cache.join(&pin.directory), receipt::file_name(piece));
-    Receipt::of_files(pin, &staged, files)?.write(&staging.path().join(&receipt))?;
-    publish(staging.path(), &staged, &place, &receipt)
+    let (place, receipt) = (cache.join(&pin.directory), receipt::file_name(*piece));
+    Receipt::of_files(pin, &staged, files)?.write(&staging.join(&receipt))?;
+    publish(staging, &staged, &place, &receipt)
         .with_context(|| format!("cannot move {piece} into {}", cache.display()))
 }
 

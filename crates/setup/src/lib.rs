@@ -5,10 +5,11 @@
 //! to its place on the same file system, verified, and moved in; its receipt comes last, so that an
 //! interrupted set-up is repeated and never leaves a half-installed piece in use.
 
+mod download;
 mod layout;
 pub mod levels;
+mod own;
 mod pins;
-mod pip;
 mod receipt;
 mod references;
 
@@ -16,15 +17,17 @@ pub mod tooling;
 
 pub mod versions;
 
-use std::collections::BTreeSet;
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::ValueEnum;
+use download::{Downloads, Mirror};
+use layout::Wanted;
 pub use layout::{BuildRecord, Home, Layout, PROGRAM};
+use pins::Pins;
 pub use pins::this_platform;
-use pins::{Pin, Pins, Wheel};
 pub use receipt::sha256;
 pub use references::{DERIVE, Reference, References};
 use serde::Deserialize;
@@ -44,6 +47,9 @@ pub struct Asked {
     /// system has none; with --references, those for a GPU (docs/how-to/gpu.md)
     #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with = "only")]
     pub device: Target,
+    /// Download into this directory and set nothing up; PHOTOFINISH_MIRROR=DIR sets up from it, without a network
+    #[arg(long, value_name = "DIR")]
+    pub to: Option<PathBuf>,
     /// Set up references instead, all or those named: the frameworks' own implementations
     /// (docs/reference/frameworks.md)
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", num_args = 0.., require_equals = true)]
@@ -58,6 +64,17 @@ impl Asked {
             Target::Cuda => self.device.pieces(),
         }
     }
+}
+
+/// `setup --to`: downloads what `asked` names into the directory, under the files' own names, and sets nothing up.
+pub fn download(provision: &Provision, references: &References, asked: &Asked, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).map_err(|error| BadInput(format!("cannot create {} ({error})", to.display())))?;
+    match &asked.references {
+        Some(named) => references.download(named, to, provision)?,
+        None => provision.download(&asked.pieces(), to)?,
+    }
+    provision.reporter.note(&format!("to set up from it: {}={}", download::MIRROR, to.display()));
+    Ok(())
 }
 
 /// One thing that can be set up by itself. The names are those of configs/native.toml.
@@ -219,15 +236,6 @@ impl Provision {
         Ok(Self { cache: cache.to_owned(), reporter, pins: Pins::read(configs)? })
     }
 
-    /// How much would be fetched for the piece: nothing if it is there, or if it is not pinned for this platform.
-    pub fn missing_bytes(&self, piece: Piece) -> u64 {
-        if !matches!(self.find(piece), Ok(None)) {
-            return 0;
-        }
-        let pin = self.pins.for_this_platform(piece);
-        pin.map_or(0, |(pin, _)| pin.wheels.iter().map(|wheel| wheel.bytes).sum())
-    }
-
     /// All archives that may be fetched on this platform, for the list of what an installation consists of.
     pub fn archives(&self) -> Vec<Archive> {
         let mut archives = Vec::new();
@@ -244,17 +252,24 @@ impl Provision {
     }
 
     fn given(&self, piece: Piece) -> std::result::Result<Option<Provided>, BadInput> {
-        pip::given(&self.pins, piece, |name| std::env::var_os(name))
+        own::given(&self.pins, piece, |name| std::env::var_os(name))
     }
 
     /// Provides these pieces, all of them if none is named, and removes leftovers of interrupted set-ups.
     pub fn provide_all(&self, only: &[Piece]) -> Result<()> {
         receipt::sweep(&self.cache)?;
-        for &piece in if only.is_empty() { &Piece::ALL } else { only } {
-            let provided = self.provide(piece)?;
-            self.reporter.note(&provided.to_string());
+        let pieces = if only.is_empty() { &Piece::ALL } else { only };
+        // Before anything is downloaded.
+        pieces.iter().try_for_each(|&piece| self.check_given(piece))?;
+        let mut failed = Ok(());
+        for (_, provided) in self.provide_each(pieces)? {
+            match provided {
+                Ok(provided) => self.reporter.note(&provided.to_string()),
+                // The others mostly have the same reason.
+                Err(error) => failed = failed.and(Err(error)),
+            }
         }
-        Ok(())
+        failed
     }
 
     /// Checks the library that the user names for this piece, if any.
@@ -265,29 +280,72 @@ impl Provision {
 
     /// The piece, downloaded if necessary.
     pub fn provide(&self, piece: Piece) -> Result<Provided> {
-        if let Some(given) = self.given(piece)? {
-            return Ok(given);
-        }
-        let pinned = self.pins.piece(piece);
-        let instead = piece.instead(&pinned.version);
-        let lacking =
-            format!("{piece} {} is not pinned for {}: {instead}", pinned.version, pins::this_platform());
-        self.install(piece, instead, lacking, Pin::clone)?;
-        Ok(self.installed(piece))
+        let provided = self.provide_each(&[piece])?.pop();
+        provided.with_context(|| format!("{piece} is not provided"))?.1
     }
 
-    /// Installs the piece by the pin that `version` makes of this platform's.
-    fn install(
-        &self,
-        piece: Piece,
-        instead: String,
-        lacking: String,
-        version: impl FnOnce(&Pin) -> Pin,
-    ) -> Result<()> {
+    /// The pieces, downloaded together if necessary. One that fails stops no other.
+    pub fn provide_each(&self, pieces: &[Piece]) -> Result<Vec<(Piece, Result<Provided>)>> {
+        let mut wanted = Vec::new();
+        let mut provided = Vec::new();
+        for &piece in pieces {
+            let given = self.given(piece).map_err(anyhow::Error::from);
+            let outcome = given.and_then(|given| match given {
+                Some(given) => Ok(given),
+                None => {
+                    let is_known = wanted.iter().any(|known: &Wanted| known.piece == piece);
+                    wanted.extend((!is_known).then(|| self.pinned(piece)).transpose()?);
+                    Ok(self.installed(piece))
+                }
+            });
+            provided.push((piece, outcome));
+        }
+        let mut failures = self.install(&wanted)?;
+        for (piece, outcome) in &mut provided {
+            if let Some(error) = failures.remove(piece) {
+                *outcome = Err(error);
+            }
+        }
+        Ok(provided)
+    }
+
+    /// The piece by its pin for this platform.
+    fn pinned(&self, piece: Piece) -> Result<Wanted> {
+        let version = self.pinned_version(piece);
+        let instead = piece.instead(version);
+        let lacking = format!("{piece} {version} is not pinned for {}: {instead}", pins::this_platform());
         let (pin, tags) = self.pins.for_this_platform(piece).ok_or(BadInput(lacking))?;
-        let pip = pip::Pip { options: &self.pins.pip, tags, instead };
-        let fetch = |wheel: &Wheel, directory: &Path| pip.fetch(wheel, directory, self.reporter);
-        layout::install(&self.cache, piece, &version(&pin), &fetch, self.reporter)
+        Ok(Wanted { piece, pin, tags: tags.to_vec(), instead })
+    }
+
+    fn install(&self, wanted: &[Wanted]) -> Result<BTreeMap<Piece, anyhow::Error>> {
+        let directory = download::directory(&self.cache);
+        let fetch: layout::Fetch<'_> =
+            &|wheels, scratch| Ok(self.downloads(&directory, scratch)?.all(wheels));
+        layout::install(&self.cache, wanted, fetch, self.reporter)
+    }
+
+    fn downloads<'a>(&'a self, directory: &Path, scratch: &'a Path) -> Result<Downloads<'a>> {
+        let mirror = Mirror::from_environment()?;
+        let (directory, options) = (directory.to_owned(), &self.pins.pip);
+        Ok(Downloads { options, mirror, directory, scratch, reporter: self.reporter })
+    }
+
+    /// Downloads the archives of these pieces, all of them if none is named, into a directory that is there: for
+    /// PHOTOFINISH_MIRROR.
+    fn download(&self, only: &[Piece], to: &Path) -> Result<()> {
+        let pieces = if only.is_empty() { &Piece::ALL } else { only };
+        let wanted: Vec<Wanted> = pieces.iter().map(|&piece| self.pinned(piece)).collect::<Result<_>>()?;
+        let lock = receipt::lock(&self.cache, self.reporter)?;
+        let scratch = receipt::directory(to, &lock)?;
+        self.downloads(to, scratch.path())?.keep(&layout::wheels(wanted.iter()))
+    }
+
+    /// Bytes that providing the piece would download: none if it is there or if the user gives it.
+    pub fn missing_bytes(&self, piece: Piece) -> u64 {
+        let (Ok(None), Ok(wanted)) = (self.find(piece), self.pinned(piece)) else { return 0 };
+        let directory = download::directory(&self.cache);
+        wanted.pin.wheels.iter().map(|wheel| wheel.bytes - download::there(&directory, wheel)).sum()
     }
 
     /// The library of a piece at a version that a user names, whatever the environment says: a release,
@@ -298,7 +356,7 @@ impl Provision {
         let release = match version {
             Version::Release(release) => release,
             Version::Place(place) => {
-                let checked = pip::checked(piece, place, &self.pins.piece(piece).version);
+                let checked = own::checked(piece, place, &self.pins.piece(piece).version);
                 let refused = |problem| BadInput(format!("{} {problem}; {like}", place.display()));
                 return Ok(checked.map_err(refused)?);
             }
@@ -317,7 +375,11 @@ impl Provision {
         }
         let instead = "name the path of a library".to_owned();
         let lacking = format!("{piece} is not fetched for {}: {instead}", pins::this_platform());
-        self.install(piece, instead, lacking, |pin| pin.of_release(release))?;
+        let (pin, tags) = self.pins.for_this_platform(piece).ok_or(BadInput(lacking))?;
+        let wanted = Wanted { piece, pin: pin.of_release(release), tags: tags.to_vec(), instead };
+        if let Some(error) = self.install(&[wanted])?.remove(&piece) {
+            return Err(error);
+        }
         let path = self.place_of_version(piece, version);
         Ok(Provided { piece, path, version: Some(release.clone()), given: pinned.version != *release })
     }
@@ -397,6 +459,20 @@ impl Provision {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_of_a_piece_has_come_is_not_missing() {
+        let cache = tempfile::tempdir().unwrap();
+        let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
+        let provision = Provision::new(&configs, cache.path(), Reporter::new(true)).unwrap();
+        let all = provision.missing_bytes(Piece::Model);
+        assert!(all > 90_000_000);
+        let sha256 = &provision.pinned(Piece::Model).unwrap().pin.wheels[0].sha256;
+        let downloads = download::directory(cache.path());
+        fs::create_dir(&downloads).unwrap();
+        fs::write(downloads.join(format!("{sha256}.partial")), [0; 1000]).unwrap();
+        assert_eq!(provision.missing_bytes(Piece::Model), all - 1000);
+    }
 
     #[test]
     fn pieces_are_called_as_in_configurations() {

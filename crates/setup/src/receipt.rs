@@ -18,9 +18,9 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use zip::ZipArchive;
 
-use crate::Piece;
 use crate::pins::{self, Pin, Wheel};
 use crate::tooling::Reporter;
+use crate::{Piece, download};
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Receipt {
@@ -294,7 +294,10 @@ pub(crate) fn sweep(cache: &Path) -> Result<()> {
         return Ok(());
     }
     match open(cache).ok().map(|file| (file.try_lock().is_ok(), file)) {
-        Some((true, _lock)) => remove_stale(cache),
+        Some((true, _lock)) => {
+            download::sweep(&download::directory(cache));
+            remove_stale(cache)
+        }
         // Busy, or a read-only cache: nothing of ours to remove.
         _ => Ok(()),
     }

@@ -6,6 +6,7 @@
 //! is installed separately for it, under a name that ends in `-cuda`.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::{fmt, fs};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -14,7 +15,7 @@ use clap::ValueEnum;
 use crate::tooling::process::{self, command, output_of, succeeds};
 use crate::tooling::{self, BadInput, Reporter};
 use crate::versions::{self, Build, Version};
-use crate::{Piece, Target, receipt};
+use crate::{Piece, Provision, Target, download, receipt};
 
 /// What can be set up by itself: a framework, whose variants share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -83,8 +84,8 @@ impl Reference {
         target == Target::Cpu || matches!(self, Self::Transformers | Self::Jax | Self::Tinygrad)
     }
 
-    /// An error that says what to install, if a tool besides Python is missing.
-    fn require_tools(self, target: Target) -> Result<()> {
+    /// An error if it does not compute there.
+    fn require_device(self, target: Target) -> Result<()> {
         ensure!(
             self.computes_on(target),
             BadInput(format!(
@@ -92,6 +93,12 @@ impl Reference {
                 on(target).map(|reference| reference.to_string()).collect::<Vec<_>>().join(", ")
             ))
         );
+        Ok(())
+    }
+
+    /// An error that says what to install, if a tool besides Python is missing.
+    fn require_tools(self, target: Target) -> Result<()> {
+        self.require_device(target)?;
         // tinygrad starts it for every kernel.
         let needs_clang = self == Self::Tinygrad && target == Target::Cpu;
         ensure!(
@@ -168,6 +175,27 @@ impl References {
             }
         }
         ensure!(left_out.is_empty(), "not set up, for the reasons above: {}", left_out.join(", "));
+        Ok(())
+    }
+
+    /// Downloads what the named ones are installed from into a directory, all if none is named.
+    pub(crate) fn download(&self, named: &[Reference], to: &Path, provision: &Provision) -> Result<()> {
+        named.iter().try_for_each(|reference| reference.require_device(self.target))?;
+        let all: Vec<Reference> = on(self.target).collect();
+        for &reference in if named.is_empty() { &all } else { named } {
+            if let Some(piece) = reference.piece() {
+                provision.download(&[piece], to)?;
+            }
+            if reference.environment(self.target).is_none() {
+                continue;
+            }
+            require_python()?;
+            let (file, _) = self.requirements(reference)?;
+            let mut pip = process::python();
+            pip.args(["-m", "pip", "download", "--dest"]).arg(to);
+            provision.reporter.begin(&format!("downloading {reference}"));
+            run_pip(&mut pip, "downloaded", reference, &file, provision.reporter)?;
+        }
         Ok(())
     }
 
@@ -301,58 +329,81 @@ impl Environment {
         }
         require_python()?;
         reporter.note(&format!("making a virtual environment in {}", self.place.display()));
-        output_of(command("python3").args(["-m", "venv", "--clear"]).arg(&self.place))
+        output_of(process::python().args(["-m", "venv", "--clear"]).arg(&self.place))
             .map_err(without_venv)?;
         Ok(true)
     }
 
     /// Installs the packages of a file that has every one with its version and hashes.
     fn install(&self, reference: Reference, file: &Path, reporter: Reporter) -> Result<()> {
-        let log = tempfile::NamedTempFile::new().context("cannot write a log of pip's")?;
         let mut pip = command(self.python());
-        pip.args(["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--require-hashes"])
-            .args(["--only-binary", ":all:"])
-            .arg("--log")
-            .arg(log.path())
-            .arg("--requirement")
-            .arg(file);
-        if reporter.is_quiet() {
-            pip.arg("--quiet");
-        }
-        // stdout is for results.
-        pip.stdout(std::io::stderr());
-        if succeeds(&mut pip)? {
-            return Ok(());
-        }
-        let said = std::fs::read(log.path()).unwrap_or_default();
-        bail!("{}", explained(&String::from_utf8_lossy(&said), reference, file))
+        pip.args(["-m", "pip", "install"]);
+        run_pip(&mut pip, "set up", reference, file, reporter)
     }
 }
 
+/// Runs a command of pip's on a file of requirements; an error says what the reference is not.
+fn run_pip(
+    pip: &mut Command,
+    done: &str,
+    reference: Reference,
+    file: &Path,
+    reporter: Reporter,
+) -> Result<()> {
+    let log = tempfile::NamedTempFile::new().context("cannot write a log of pip's")?;
+    pip.args(["--no-input", "--disable-pip-version-check", "--require-hashes", "--only-binary", ":all:"])
+        .arg("--log")
+        .arg(log.path())
+        .arg("--requirement")
+        .arg(file);
+    let mirror = download::from_mirror(pip)?;
+    if reporter.is_quiet() {
+        pip.arg("--quiet");
+    }
+    // stdout is for results.
+    pip.stdout(std::io::stderr());
+    if succeeds(pip)? {
+        return Ok(());
+    }
+    let said = std::fs::read(log.path()).unwrap_or_default();
+    let mirror = mirror.map(|mirror| mirror.to_string());
+    let explained = explained(&String::from_utf8_lossy(&said), reference, file, mirror.as_deref());
+    bail!("{reference} is not {done}: {explained}")
+}
+
 /// One sentence on why pip failed, from its log.
-fn explained(log: &str, name: Reference, file: &Path) -> String {
+fn explained(log: &str, name: Reference, file: &Path, mirror: Option<&str>) -> String {
     let file = file.display();
     if log.contains("DO NOT MATCH THE HASHES") {
         return format!(
-            "{name} is not set up: a package differs from its hash in {file}; run `python3 -m pip cache purge` and set \
-             it up again, and if it still differs, ask the operator of your package index"
+            "a package differs from its hash in {file}; run `python3 -m pip cache purge` and set it up again, and if \
+             it still differs, ask the operator of your package index"
         );
     }
     // Without a network pip also says that no version was found.
     let unreachable = log.contains("Retrying (Retry(");
     let missing = log.lines().find_map(|line| line.split_once("No matching distribution found for "));
-    match missing.and_then(|(_, rest)| rest.split_whitespace().next()) {
-        Some(package) if !unreachable => format!(
-            "{name} is not set up: your package index has no {package} for this system and this Python; references are \
-             pinned for {PINNED_FOR}: put such a python3 first on PATH and set it up again"
+    let missing = missing.and_then(|(_, rest)| rest.split_whitespace().next()).filter(|_| !unreachable);
+    match (missing, mirror) {
+        (Some(package), Some(mirror)) => {
+            format!(
+                "{mirror} has no {package} for this Python; add it with `setup --to DIR --references={name}`"
+            )
+        }
+        (Some(package), None) => format!(
+            "your package index has no {package} for this system and this Python; references are pinned for \
+             {PINNED_FOR}: put such a python3 first on PATH and set it up again"
         ),
-        _ => format!("pip did not install {name}; check the network and {file}"),
+        (None, Some(mirror)) => format!("pip cannot download from {mirror}"),
+        (None, None) => {
+            format!("pip cannot download; check the network, set {} or check {file}", download::MIRROR)
+        }
     }
 }
 
 fn require_python() -> Result<()> {
     let print = "import sys; print(*sys.version_info[:2])";
-    let version = output_of(command("python3").args(["-c", print])).map_err(without_venv)?;
+    let version = output_of(process::python().args(["-c", print])).map_err(without_venv)?;
     let found = parsed(&version).with_context(|| format!("python3 says that its version is {version:?}"))?;
     let (major, minor) = found;
     ensure!(
@@ -496,12 +547,14 @@ mod tests {
             // Nobody is sent to look for another Python.
             (
                 &format!("WARNING: Retrying (Retry(total=4\n{none}"),
-                "pip did not install openvino; check the network and openvino.txt",
+                "cannot download; check the network, set PHOTOFINISH_MIRROR or check openvino.txt",
             ),
         ] {
-            let explained = explained(log, Reference::Openvino, Path::new("openvino.txt"));
+            let explained = explained(log, Reference::Openvino, Path::new("openvino.txt"), None);
             assert!(explained.contains(said), "{log}: {explained}");
         }
+        let explained = explained(none, Reference::Openvino, Path::new("openvino.txt"), Some("/mirror"));
+        assert!(explained.starts_with("/mirror has no x==1.0 for this Python"), "{explained}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub use build::{Builder, Framework, place};
 use clap::ValueEnum;
 use sha2::{Digest, Sha256};
 
+use crate::download;
 use crate::receipt::hexadecimal;
 use crate::tooling::process::{command, output_of};
 use crate::tooling::{BadInput, Reporter};
@@ -165,6 +166,7 @@ pub fn install_package(
     if version.release().is_some() {
         pip.args(["--only-binary", ":all:"]);
     }
+    download::from_mirror(&mut pip)?;
     pip.arg("--target").arg(&new).arg("--report").arg(&report).arg(&requirement);
     output_of(&mut pip)
         .map_err(|error| BadInput(format!("pip cannot install {requirement}: {}", cause(&error))))?;

@@ -150,6 +150,10 @@ fn main() -> ExitCode {
 fn run(task: Task) -> anyhow::Result<ExitCode> {
     let workspace = Workspace::locate()?;
     match task {
+        Task::Setup(ref asked @ Asked { to: Some(ref to), .. }) => {
+            let provision = workspace.provision(Reporter::new(asked.quiet))?;
+            done(setup::download(&provision, &references::all(&workspace, asked.device), asked, to))
+        }
         Task::Setup(Asked { quiet, device, references: Some(named), .. }) => {
             done(references::set_up(&workspace, device, &named, Reporter::new(quiet)))
         }

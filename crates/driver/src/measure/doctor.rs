@@ -229,7 +229,7 @@ impl Examined {
         let version = |program: &str, words: &[&str]| output_of(command(program).args(words)).ok();
         let cargo = version("cargo", &["--version"]);
         let compiler = process::cxx_compiler().and_then(|name| version(&name, &["--version"]));
-        let pip = version("python3", &["-m", "pip", "--version"]);
+        let pip = output_of(process::python().args(["-m", "pip", "--version"])).ok();
         self.lines.extend([
             "toolchain:".to_owned(),
             format!("  cargo: {}", or_missing(cargo, "install Rust")),

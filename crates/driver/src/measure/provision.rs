@@ -341,8 +341,9 @@ const PINS: &str = "native.toml";
 pub fn set_up(places: &Places, asked: &Asked) -> Result<()> {
     let reporter = Reporter::new(asked.quiet);
     let provision = provision(places, asked.quiet)?;
-    let done = match &asked.references {
-        Some(named) => references(places, asked.device).set_up(named, reporter, |reference| {
+    let done = match (&asked.references, &asked.to) {
+        (_, Some(to)) => setup::download(&provision, &references(places, asked.device), asked, to),
+        (Some(named), None) => references(places, asked.device).set_up(named, reporter, |reference| {
             // What needs a compiler says so before anything is fetched.
             if let Some(name) = reference.package().filter(|name| !places.binary(name).is_file()) {
                 let engines = configs::engines(&places.configs)?;
@@ -355,15 +356,16 @@ pub fn set_up(places: &Places, asked: &Asked) -> Result<()> {
             }
             reference.piece().map(|piece| provision.provide(piece)).transpose().map(drop)
         }),
-        None => provision.provide_all(&asked.pieces()),
+        (None, None) => provision.provide_all(&asked.pieces()),
     };
     done.map_err(|error| failure(&error))
 }
 
 pub(crate) fn pieces(places: &Places, named: &[String], quiet: bool) -> Result<()> {
     let provision = provision(places, quiet)?;
-    for piece in Piece::named(named).map_err(|error| failure(&error))? {
-        provision.provide(piece).map_err(|error| stopped(&error))?;
+    let named = Piece::named(named).map_err(|error| failure(&error))?;
+    for (_, provided) in provision.provide_each(&named).map_err(|error| stopped(&error))? {
+        provided.map_err(|error| stopped(&error))?;
     }
     Ok(())
 }
@@ -384,12 +386,14 @@ pub(crate) fn libraries(places: &Places, engines: &[Engine], quiet: bool) -> Res
     for &piece in &pieces {
         provision.check_given(piece).map_err(|error| failure(&error))?;
     }
-    for piece in pieces {
-        if let Err(error) = provision.provide(piece) {
-            if progress::requested() {
-                return Err(Failure::Interrupted);
+    let pieces: Vec<Piece> = pieces.into_iter().collect();
+    match provision.provide_each(&pieces) {
+        Err(error) if progress::requested() || tooling::is_bad_input(&error) => return Err(stopped(&error)),
+        Err(error) => protocol::say!("warning: {error:#}; the run goes on without what is missing"),
+        Ok(provided) => {
+            for (piece, error) in provided.into_iter().filter_map(|(piece, it)| Some((piece, it.err()?))) {
+                protocol::say!("warning: {error:#}; the run goes on without {piece}");
             }
-            protocol::say!("warning: {error:#}; the run goes on without {piece}");
         }
     }
     Ok(())

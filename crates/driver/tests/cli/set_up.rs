@@ -129,10 +129,10 @@ extract = {{ "members/" = "members/" }}
     )
 }
 
-/// A program that answers as pip does: `-m pip --version`, and `-m pip download … -d DIRECTORY …`.
+/// A program that answers as pip does, `-m pip --version` and `-m pip download … -d DIRECTORY …`, but runs no script.
 fn pip(wheel: &Path) -> String {
     format!(
-        "#!/bin/sh\n[ \"$3\" = --version ] && exit 0\nwhile [ \"$1\" != -d ]; do shift; done\nexec cp '{}' \"$2\"\n",
+        "#!/bin/sh\n[ \"$1\" = -c ] && exit 1\n[ \"$3\" = --version ] && exit 0\nwhile [ \"$1\" != -d ]; do shift; done\nexec cp '{}' \"$2\"\n",
         wheel.display()
     )
 }

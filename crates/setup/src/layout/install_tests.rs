@@ -12,6 +12,9 @@ use super::*;
 
 const PIECE: Piece = Piece::Libtorch;
 
+/// Fetches one wheel into a directory.
+type FetchOne<'a> = &'a dyn Fn(&Wheel, &Path) -> Result<PathBuf>;
+
 /// What fetches where there is no network.
 fn broken(_: &Wheel, directory: &Path) -> Result<PathBuf> {
     fs::write(directory.join("half.whl"), "PK")?;
@@ -70,8 +73,15 @@ impl Fixture {
         })
     }
 
-    fn install_by(&self, fetch: Fetch<'_>) -> Result<()> {
-        install(self.cache.path(), PIECE, &self.pin, fetch, Reporter::new(true))
+    fn install_by(&self, fetch: FetchOne<'_>) -> Result<()> {
+        let wanted = Wanted { piece: PIECE, pin: self.pin.clone(), tags: Vec::new(), instead: String::new() };
+        let archive = |wheel: &Wheel, directory: &Path| {
+            Ok(Archive { file: fetch(wheel, directory)?, name: String::new() })
+        };
+        let fetch: Fetch<'_> =
+            &|wheels, directory| Ok(wheels.iter().map(|(_, wheel)| archive(wheel, directory)).collect());
+        let failures = install(self.cache.path(), &[wanted], fetch, Reporter::new(true))?;
+        failures.into_values().next().map_or(Ok(()), Err)
     }
 
     fn fetched(&self) -> usize {
@@ -137,6 +147,30 @@ fn a_piece_that_is_there_is_not_fetched_again() {
     fixture.install().unwrap();
     fixture.install_by(&broken).unwrap();
     assert_eq!(fixture.fetched(), 1);
+}
+
+#[test]
+fn pieces_share_an_archive_and_one_that_fails_stops_no_other() {
+    let fixture = Fixture::new();
+    let wanted = [(PIECE, 0), (Piece::Onnxruntime, 1), (Piece::LibtorchCuda, 2)].map(|(piece, number)| {
+        let mut pin = fixture.pin.clone();
+        pin.directory = format!("piece-{number}");
+        if piece == Piece::Onnxruntime {
+            pin.wheels[0].requirement = "broken==1.0".into();
+        }
+        Wanted { piece, pin, tags: Vec::new(), instead: String::new() }
+    });
+    let fetch: Fetch<'_> = &|wheels, directory| {
+        let names: Vec<_> = wheels.iter().map(|(_, wheel)| wheel.requirement.as_str()).collect();
+        assert_eq!(names, ["t==1.0", "broken==1.0"]);
+        let file = directory.join("some.whl");
+        fs::write(&file, &fixture.wheel)?;
+        Ok(vec![Ok(Archive { file, name: String::new() }), Err(BadInput("no network".into()).into())])
+    };
+    let failures = install(fixture.cache.path(), &wanted, fetch, Reporter::new(true)).unwrap();
+    assert_eq!(failures.keys().collect::<Vec<_>>(), [&Piece::Onnxruntime]);
+    assert!(tooling::is_bad_input(&failures[&Piece::Onnxruntime]));
+    assert_eq!(fixture.entries(), ["piece-0", "piece-2"]);
 }
 
 #[test]

@@ -189,15 +189,24 @@ impl Reporter {
         eprintln!("{what}");
     }
 
-    /// Long work on this many bytes: shown as a bar until the returned value is dropped.
-    pub fn transfer(self, what: &str, bytes: u64) -> Transfer {
+    /// Long work on `bytes`, of which `done` are: shown as a bar until the returned value is dropped.
+    pub fn transfer(self, what: &str, done: u64, bytes: u64) -> Transfer {
+        let (before, all) = (done / 1_000_000, megabytes(bytes));
+        if done > 0 {
+            eprintln!("{what}, going on from {before} of {all} MB");
+        } else if !self.bars {
+            eprintln!("{what} ({all} MB)");
+        }
         if !self.bars {
-            eprintln!("{what} ({} MB)", megabytes(bytes));
             return Transfer(None);
         }
-        let style = ProgressStyle::with_template("{msg} {wide_bar} {decimal_bytes}/{decimal_total_bytes}");
-        let bar = ProgressBar::new(bytes).with_message(what.to_owned());
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let template = "{msg} {wide_bar} {decimal_bytes}/{decimal_total_bytes}, {eta} left";
+        let bar = ProgressBar::new(bytes).with_message(what.to_owned()).with_position(done);
+        bar.set_style(
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
+        // The time left is by what comes from now on.
+        bar.reset_eta();
         bar.enable_steady_tick(Duration::from_millis(100));
         Transfer(Some(bar))
     }

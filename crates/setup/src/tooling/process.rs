@@ -2,8 +2,9 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
 
@@ -41,6 +42,20 @@ pub fn end_with_parent(command: &mut Command) {
     }
     #[cfg(not(target_os = "linux"))]
     let _ = command;
+}
+
+/// The python3 that has pip: the one beside this program, as in a virtual environment that pip installed it into, or
+/// the first on PATH.
+pub fn python() -> Command {
+    static BESIDE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let beside = BESIDE.get_or_init(|| python_beside(&std::env::current_exe().ok()?));
+    command(beside.as_deref().unwrap_or(Path::new("python3")))
+}
+
+fn python_beside(program: &Path) -> Option<PathBuf> {
+    let python = program.with_file_name("python3");
+    let has_pip = || output_of(command(&python).args(["-m", "pip", "--version"])).is_ok();
+    (python.is_file() && has_pip()).then_some(python)
 }
 
 /// The name of a program's file.
@@ -115,6 +130,11 @@ pub fn output_shown(command: &mut Command) -> Result<Output> {
     run(command.stdout(Stdio::piped()).stderr(Stdio::inherit()), Child::wait_with_output)
 }
 
+/// The output of a command that may take long, whatever its exit code. Errors are those of [`succeeds`].
+pub fn output(command: &mut Command) -> Result<Output> {
+    run(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()), Child::wait_with_output)
+}
+
 /// Starts a command and waits for it; meanwhile it gets the signals of this program.
 fn run<T>(command: &mut Command, wait: impl FnOnce(Child) -> std::io::Result<T>) -> Result<T> {
     let what = describe(command);
@@ -168,6 +188,20 @@ mod tests {
         assert_eq!(cause(b"ERROR: first\nerror: second\nhelp: advice\n").as_deref(), Some("error: second"));
         assert_eq!(cause(b"one\ntwo\n\n").as_deref(), Some("two"));
         assert_eq!(cause(b""), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_python_beside_the_program_counts_if_it_has_pip() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let (program, python) = (directory.path().join("photofinish"), directory.path().join("python3"));
+        assert_eq!(python_beside(&program), None);
+        for (code, found) in [(1, None), (0, Some(&python))] {
+            std::fs::write(&python, format!("#!/bin/sh\nexit {code}\n")).unwrap();
+            std::fs::set_permissions(&python, PermissionsExt::from_mode(0o755)).unwrap();
+            assert_eq!(python_beside(&program).as_ref(), found);
+        }
     }
 
     #[test]

@@ -1,136 +1,13 @@
-//! Fetching one wheel with the ordinary pip client, or one package with npm.
+//! Libraries of the user's own: LIBTORCH, ORT_DYLIB_PATH and PHOTOFINISH_LLAMACPP take precedence over set-up's, and
+//! so does PHOTOFINISH_CUDA on a GPU.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::fs;
+use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail};
-
-use crate::pins::{Pins, PipOptions, Wheel};
-use crate::tooling::process::{self, command};
-use crate::tooling::{BadInput, Reporter};
+use crate::pins::Pins;
+use crate::tooling::BadInput;
 use crate::{Piece, Provided};
-
-pub(crate) struct Pip<'a> {
-    pub(crate) options: &'a PipOptions,
-    pub(crate) tags: &'a [String],
-    /// The alternative for people without a network.
-    pub(crate) instead: String,
-}
-
-impl Pip<'_> {
-    /// Puts the wheel somewhere below `directory`, which is empty and for this wheel alone.
-    pub(crate) fn fetch(&self, wheel: &Wheel, directory: &Path, reporter: Reporter) -> Result<PathBuf> {
-        let log = directory.join("client.log");
-        // Clients first write their downloads here: half a gigabyte neither fills a small /tmp nor escapes the
-        // clean-up, and its growth can be shown.
-        let partial = directory.join("partial");
-        let complete = directory.join("complete");
-        fs::create_dir_all(&partial)?;
-        fs::create_dir_all(&complete)?;
-
-        let (client, mut download) = match wheel.of_npm() {
-            Some(package) => ("npm", self.npm(&package, &partial, &complete)?),
-            None => ("pip", self.pip(wheel, &partial, &complete)?),
-        };
-        download
-            .stdin(std::process::Stdio::null())
-            .stdout(File::create(&log)?)
-            .stderr(File::options().append(true).open(&log)?);
-        let mut child = download.spawn().with_context(|| format!("cannot start {client}"))?;
-        let transfer = reporter.transfer(&format!("downloading {}", wheel.requirement), wheel.bytes);
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
-            transfer.at(size_of_tree(directory));
-            std::thread::sleep(Duration::from_millis(100));
-        };
-        drop(transfer);
-        if !status.success() {
-            let said = fs::read(&log).unwrap_or_default();
-            let cause = npm_cause(&said).or_else(|| process::cause(&said));
-            let cause = cause.unwrap_or_else(|| status.to_string());
-            bail!(
-                "cannot download {}: {client} says {cause:?}; check the network or {}",
-                wheel.requirement,
-                self.instead
-            );
-        }
-        only_file(&complete).with_context(|| format!("{client} download {}", wheel.requirement))
-    }
-
-    fn pip(&self, wheel: &Wheel, partial: &Path, complete: &Path) -> Result<Command> {
-        process::output_of(command("python3").args(["-m", "pip", "--version"]))
-            .map_err(|error| self.needed("python3 with pip", "python3-pip", &wheel.requirement, &error))?;
-        let mut pip = command("python3");
-        pip.args(["-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"])
-            // The wheel is deleted once it is unpacked; a second copy in pip's cache would stay.
-            .arg("--no-cache-dir")
-            .args(["--no-deps", "--only-binary=:all:"])
-            .args(["--python-version", &self.options.python_version])
-            .args(["--implementation", &self.options.implementation])
-            .args(self.tags.iter().flat_map(|tag| ["--platform", tag]))
-            .arg("-d")
-            .arg(complete)
-            .arg(&wheel.requirement)
-            .env("TMPDIR", partial);
-        Ok(pip)
-    }
-
-    fn npm(&self, package: &str, partial: &Path, complete: &Path) -> Result<Command> {
-        process::output_of(command("npm").arg("--version"))
-            .map_err(|error| self.needed("npm", "npm", package, &error))?;
-        let mut npm = command("npm");
-        npm.args(["pack", "--loglevel=error", "--logs-max=0", "--no-update-notifier", "--ignore-scripts"])
-            .arg("--cache")
-            .arg(partial)
-            .arg("--pack-destination")
-            .arg(complete)
-            .arg(package);
-        Ok(npm)
-    }
-
-    fn needed(&self, client: &str, debian: &str, package: &str, error: &anyhow::Error) -> anyhow::Error {
-        anyhow!(BadInput(format!(
-            "{client} is needed to download {package} ({error:#}): install it (on Debian and Ubuntu: apt-get install \
-             {debian}) or {}",
-            self.instead
-        )))
-    }
-}
-
-/// The line on which npm says what is wrong: its code comes before, and advice after.
-fn npm_cause(said: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(said);
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("npm error "));
-    lines.find(|line| !line.starts_with("code ")).map(str::to_owned)
-}
-
-fn only_file(directory: &Path) -> Result<PathBuf> {
-    let mut files = fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path()));
-    match (files.next().transpose()?, files.next()) {
-        (Some(file), None) => Ok(file),
-        (None, _) => bail!("saved no wheel"),
-        (Some(_), Some(_)) => bail!("saved more than one wheel"),
-    }
-}
-
-/// Bytes of everything readable at the moment: pip moves files meanwhile.
-fn size_of_tree(directory: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(directory) else { return 0 };
-    let size = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(metadata) if metadata.is_dir() => size_of_tree(&entry.path()),
-        Ok(metadata) => metadata.len(),
-        Err(_) => 0,
-    };
-    entries.flatten().map(size).sum()
-}
-
-// Libraries of the user's own: LIBTORCH, ORT_DYLIB_PATH and PHOTOFINISH_LLAMACPP take precedence over set-up's, and so
-// does PHOTOFINISH_CUDA on a GPU.
 
 /// The library that a variable of the environment names for this piece, with its absolute path: `None` if none does; an
 /// error if it is unsuitable.
@@ -310,12 +187,5 @@ mod tests {
             let error = given(piece, directory(files).path()).unwrap_err();
             assert!(error.contains(said) && error.contains("unset it"), "{piece}: {error}");
         }
-    }
-
-    #[test]
-    fn npm_says_what_is_wrong_between_a_code_and_advice() {
-        let said = b"npm error code ETARGET\nnpm error notarget No matching version found.\nnpm error notarget In most\n";
-        assert_eq!(npm_cause(said).as_deref(), Some("notarget No matching version found."));
-        assert_eq!(npm_cause(b"ERROR: pip's\n"), None);
     }
 }
