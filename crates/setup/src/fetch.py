@@ -3,8 +3,8 @@
     python3 -c SCRIPT REQUIREMENT|URL FILE BYTES [options of `pip download`]
 
 pip's own finder and session do the work, so that its indexes, certificates, proxies and passwords hold. They are the
-same from pip 22.0 to 26.3, but promised to nobody; with another pip this ends in an exception. (`pip install --dry-run
---report`, which is promised, downloads a whole wheel to say its address, unless the index has its metadata.)
+same from pip 22.0 to 26.3, but no public interface; with another pip this ends in an exception. (`pip install --dry-run
+--report`, which is public, downloads a whole wheel to say its address, unless the index has its metadata.)
 """
 
 import logging
