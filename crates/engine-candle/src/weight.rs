@@ -7,7 +7,7 @@ use candle_core::quantized::{GgmlDType, GgmlType, k_quants};
 use candle_core::{DType, Device, Result, Tensor, WithDType, bail};
 use half::{bf16, f16};
 
-use crate::blocks::Blocks;
+use crate::blocks::{Blocks, takes_row_by_blocks};
 use crate::elements::{with_elements, with_f32};
 
 /// candle's kernels for multiplying rows by a weight.
@@ -155,12 +155,15 @@ impl Weight {
             Weight::Blocks(weight) => {
                 let of_type = |dtype: GgmlDType| {
                     let group = if weight.is_repacked() { 256 } else { dtype.block_size() };
-                    let (repacked, up_to) = match weight.is_repacked() {
-                        true => ("repacked ", String::new()),
-                        false => ("", format!(" below {rows} rows")),
+                    let (kernel, up_to) = match weight.is_repacked() {
+                        true if takes_row_by_blocks(dtype) => {
+                            ("k_quants::matmul for one row, QMatMul on repacked ", String::new())
+                        }
+                        true => ("QMatMul on repacked ", String::new()),
+                        false => ("QMatMul on ", format!(" below {rows} rows")),
                     };
                     format!(
-                        "candle QMatMul on {repacked}{dtype:?}{up_to}, activations in int8, a scale to {group} of them"
+                        "candle {kernel}{dtype:?}{up_to}, activations in int8, a scale to {group} of them"
                     )
                 };
                 let products = weight.dtypes().into_iter().map(of_type);
