@@ -75,17 +75,17 @@ impl Weight {
 
     /// The least rows for [`Kernel::WeightFirst`] and for [`Kernel::RowsFirst`].
     fn limits(&self) -> [usize; 2] {
-        let of_f32 = [5, 21];
+        let of_f32 = [5, 33];
         match self {
             Weight::Plain(weight) => match weight.dtype() {
-                DType::BF16 => [6, 21],
-                DType::F16 => [8, 21],
+                DType::BF16 => [6, 33],
+                DType::F16 => [8, 33],
                 _ => of_f32,
             },
             Weight::Converted(_) => of_f32,
             Weight::Blocks(weight) if weight.is_repacked() => [usize::MAX; 2],
-            Weight::Blocks(weight) if weight.dtypes() == [GgmlDType::Q8_0] => [14, 21],
-            Weight::Blocks(_) => [10, 21],
+            Weight::Blocks(weight) if weight.dtypes() == [GgmlDType::Q8_0] => [14, 33],
+            Weight::Blocks(_) => [10, 33],
         }
     }
 
