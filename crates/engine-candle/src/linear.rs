@@ -97,6 +97,9 @@ const OUTPUTS: usize = 96;
 /// Rows that gemm's kernel computes together.
 const KERNEL_ROWS: usize = 16;
 
+/// So many rows beyond them cost less in another turn of the kernel than one by one.
+const WORTH_A_KERNEL: usize = 5;
+
 /// Rows in one of its vectors.
 const VECTOR_ROWS: usize = 8;
 
@@ -108,6 +111,8 @@ struct Pieces {
     /// The first rows, `[in, rows]`, padded with zeros to whole vectors, so that gemm need not pack them.
     /// Only for [`Kernel::WeightFirst`].
     first: Option<Tensor>,
+    /// How many those are.
+    by_kernel: usize,
 }
 
 impl Pieces {
@@ -115,13 +120,20 @@ impl Pieces {
     fn new(weight: &Weight, x: &Tensor) -> Result<Pieces> {
         let (rows, width) = x.dims2()?;
         let weight_first = weight.kernel(rows) == Kernel::WeightFirst;
+        let by_kernel = if rows < KERNEL_ROWS + WORTH_A_KERNEL { rows.min(KERNEL_ROWS) } else { rows };
         let first = weight_first.then(|| {
-            let rows = rows.min(KERNEL_ROWS);
-            let filled = rows.next_multiple_of(VECTOR_ROWS);
+            let filled = by_kernel.next_multiple_of(VECTOR_ROWS);
             let mut first = vec![0.0; width * filled];
-            with_f32(&x.narrow(0, 0, rows)?, |x| {
-                for (row, x) in x.chunks_exact(width).enumerate() {
-                    first[row..].iter_mut().step_by(filled).zip(x).for_each(|(first, x)| *first = *x);
+            with_f32(&x.narrow(0, 0, by_kernel)?, |x| {
+                // As many rows at a time as a line of the cache has elements.
+                for (block, x) in x.chunks(KERNEL_ROWS * width).enumerate() {
+                    for (column, first) in first.chunks_exact_mut(filled).enumerate() {
+                        let column = x[column..].iter().step_by(width);
+                        first[block * KERNEL_ROWS..]
+                            .iter_mut()
+                            .zip(column)
+                            .for_each(|(first, x)| *first = *x);
+                    }
                 }
             })?;
             Tensor::from_vec(first, (width, filled), &Device::Cpu)
@@ -130,7 +142,7 @@ impl Pieces {
             Weight::Converted(weight) => Weight::Plain(weight.to_dtype(DType::F32)?),
             other => other.clone(),
         };
-        Ok(Pieces { weight, x: x.clone(), first: first.transpose()? })
+        Ok(Pieces { weight, x: x.clone(), first: first.transpose()?, by_kernel })
     }
 
     /// Fills `y`, `[rows, width]`, with what `f` makes of ranges of its columns, on any free thread.
@@ -164,7 +176,7 @@ impl Pieces {
         let Some(first) = &self.first else { return self.x.matmul(&weight.t()?) };
         let (filled, count, (rows, width)) = (first.dim(1)?, outputs.len(), self.x.dims2()?);
         let mut y = vec![0.0; rows * count];
-        let (of_kernel, rest) = y.split_at_mut(rows.min(KERNEL_ROWS) * count);
+        let (of_kernel, rest) = y.split_at_mut(self.by_kernel * count);
         with_f32(&weight.matmul(first)?, |product| {
             for (row, y) in of_kernel.chunks_exact_mut(count).enumerate() {
                 y.iter_mut()
@@ -176,7 +188,7 @@ impl Pieces {
         // `KERNEL_ROWS`.
         with_f32(&weight, |weight| {
             with_f32(&self.x, |x| {
-                let x = x.chunks_exact(width).skip(KERNEL_ROWS);
+                let x = x.chunks_exact(width).skip(self.by_kernel);
                 for (y, x) in rest.chunks_exact_mut(count).zip(x) {
                     y.iter_mut().zip(weight.chunks_exact(width)).for_each(|(y, weight)| *y = dot(weight, x));
                 }
@@ -209,8 +221,8 @@ mod tests {
             let held = Weight::Plain(weight.to_dtype(dtype).unwrap());
             let linear = Linear::new(held, Some(bias.clone()), kernels);
             let taken = |rows| linear.weight.kernel(rows);
-            assert_eq!([3, 16, 40].map(taken), [Kernel::RowByRow, Kernel::WeightFirst, Kernel::RowsFirst]);
-            for rows in [1, 3, 16, 18, 40] {
+            assert_eq!([3, 32, 40].map(taken), [Kernel::RowByRow, Kernel::WeightFirst, Kernel::RowsFirst]);
+            for rows in [1, 3, 16, 18, 21, 32, 40] {
                 let x = numbers(rows, 40);
                 let expected = x.matmul(&weight.t().unwrap()).unwrap();
                 let expected = expected.broadcast_add(&bias).unwrap().to_vec2::<f32>().unwrap();

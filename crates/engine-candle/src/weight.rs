@@ -7,7 +7,7 @@ use candle_core::quantized::{GgmlDType, GgmlType, k_quants};
 use candle_core::{DType, Device, Result, Tensor, WithDType, bail};
 use half::{bf16, f16};
 
-use crate::blocks::Blocks;
+use crate::blocks::{Blocks, takes_row_by_blocks};
 use crate::elements::{with_elements, with_f32};
 
 /// candle's kernels for multiplying rows by a weight.
@@ -75,17 +75,17 @@ impl Weight {
 
     /// The least rows for [`Kernel::WeightFirst`] and for [`Kernel::RowsFirst`].
     fn limits(&self) -> [usize; 2] {
-        let of_f32 = [5, 21];
+        let of_f32 = [5, 33];
         match self {
             Weight::Plain(weight) => match weight.dtype() {
-                DType::BF16 => [6, 21],
-                DType::F16 => [8, 21],
+                DType::BF16 => [6, 33],
+                DType::F16 => [8, 33],
                 _ => of_f32,
             },
             Weight::Converted(_) => of_f32,
             Weight::Blocks(weight) if weight.is_repacked() => [usize::MAX; 2],
-            Weight::Blocks(weight) if weight.dtypes() == [GgmlDType::Q8_0] => [14, 21],
-            Weight::Blocks(_) => [10, 21],
+            Weight::Blocks(weight) if weight.dtypes() == [GgmlDType::Q8_0] => [14, 33],
+            Weight::Blocks(_) => [10, 33],
         }
     }
 
@@ -155,12 +155,15 @@ impl Weight {
             Weight::Blocks(weight) => {
                 let of_type = |dtype: GgmlDType| {
                     let group = if weight.is_repacked() { 256 } else { dtype.block_size() };
-                    let (repacked, up_to) = match weight.is_repacked() {
-                        true => ("repacked ", String::new()),
-                        false => ("", format!(" below {rows} rows")),
+                    let (kernel, up_to) = match weight.is_repacked() {
+                        true if takes_row_by_blocks(dtype) => {
+                            ("k_quants::matmul for one row, QMatMul on repacked ", String::new())
+                        }
+                        true => ("QMatMul on repacked ", String::new()),
+                        false => ("QMatMul on ", format!(" below {rows} rows")),
                     };
                     format!(
-                        "candle QMatMul on {repacked}{dtype:?}{up_to}, activations in int8, a scale to {group} of them"
+                        "candle {kernel}{dtype:?}{up_to}, activations in int8, a scale to {group} of them"
                     )
                 };
                 let products = weight.dtypes().into_iter().map(of_type);
