@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use zip::ZipArchive;
 
 use crate::pins::{self, Pin, Wheel};
-use crate::tooling::Reporter;
+use crate::tooling::{BadInput, Reporter};
 use crate::{Piece, download};
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -304,14 +304,16 @@ pub(crate) fn sweep(cache: &Path) -> Result<()> {
 }
 
 fn open(cache: &Path) -> Result<File> {
-    fs::create_dir_all(cache).with_context(|| format!("cannot create {}", cache.display()))?;
+    let refused = |path: &Path, error: std::io::Error| {
+        BadInput(format!(
+            "cannot write {} ({error}): set XDG_CACHE_HOME to a directory that can be written to",
+            path.display()
+        ))
+    };
+    fs::create_dir_all(cache).map_err(|error| refused(cache, error))?;
     let file = cache.join(".setup.lock");
-    File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&file)
-        .with_context(|| format!("cannot write {}", file.display()))
+    let opened = File::options().create(true).truncate(false).write(true).open(&file);
+    Ok(opened.map_err(|error| refused(&file, error))?)
 }
 
 fn remove_stale(cache: &Path) -> Result<()> {
