@@ -65,6 +65,25 @@ fn set<'a>(known: &'a [Engine], name: &str) -> Option<Vec<&'a Engine>> {
     }
 }
 
+/// What people call a framework, and its columns here.
+const OTHER_NAMES: [(&[&str], &str); 6] = [
+    (
+        &["pytorch", "torch", "libtorch", "aten"],
+        "PyTorch is tch (its library, libtorch) and transformers (its models)",
+    ),
+    (
+        &["onnxruntime", "onnx", "ort-cpu", "onnx-runtime"],
+        "ONNX Runtime is ort, and genai with its own models",
+    ),
+    (&["llama.cpp", "llama-cpp", "llama_cpp", "ggml", "gguf"], "llama.cpp is llamacpp"),
+    (
+        &["huggingface", "hf", "hf-transformers"],
+        "Hugging Face's are transformers, candle and candle-transformers",
+    ),
+    (&["candle-core", "candle_core", "candle-nn"], "candle's are candle and candle-transformers"),
+    (&["tuned", "default", "ours"], "the tuned columns are the set engines"),
+];
+
 /// The column of a name, with a version after an `@` or without.
 fn named(known: &[Engine], name: &str) -> Result<Engine> {
     if let Some((base, version)) = name.split_once('@') {
@@ -72,6 +91,10 @@ fn named(known: &[Engine], name: &str) -> Result<Engine> {
     }
     known.iter().find(|engine| engine.name == name).cloned().ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|engine| engine.name.as_str()).collect();
+        let lower = name.to_lowercase();
+        if let Some((_, called)) = OTHER_NAMES.iter().find(|(others, _)| others.contains(&lower.as_str())) {
+            return ConfigError(format!("unknown framework {name:?}: {called}"));
+        }
         if let Some(near) = nearest(name, names.iter().copied().chain([ENGINES, REFERENCES, STOCK, ALL])) {
             return ConfigError(format!(
                 "unknown framework {name:?}; did you mean {near}? `photofinish list frameworks` lists all names"

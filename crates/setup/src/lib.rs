@@ -52,7 +52,7 @@ pub struct Asked {
     pub to: Option<PathBuf>,
     /// Set up references instead, all or those named: the frameworks' own implementations
     /// (docs/reference/frameworks.md)
-    #[arg(long, value_delimiter = ',', value_name = "NAME,…", num_args = 0.., require_equals = true)]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…", num_args = 0..)]
     pub references: Option<Vec<Reference>>,
 }
 

@@ -51,7 +51,7 @@ impl GraphPlan {
         let threads = pool.install(rayon::current_num_threads);
         let path = bundle.weights_path(Precision::F32)?;
         let read = || {
-            let onnx = tract_onnx::onnx().with_ignore_output_shapes(true);
+            let onnx = tract_onnx::onnx().with_ignore_output_shapes(true).with_ignore_value_info(true);
             let model = onnx.model_for_path(&path)?;
             ordered(model, graph)
         };

@@ -118,6 +118,17 @@ pub fn count(least: i64, most: i64) -> clap::builder::RangedI64ValueParser<u32> 
     clap::value_parser!(u32).range(least..=most)
 }
 
+/// A number of threads.
+pub fn threads(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(threads @ 1..=1024) => Ok(threads),
+        _ if ["all", "auto", "max", "0"].contains(&text) => {
+            Err("leave it out for all that this process may use".into())
+        }
+        _ => Err("a number from 1 to 1024".into()),
+    }
+}
+
 /// A whole number from 1.
 pub fn number() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..)
@@ -164,9 +175,13 @@ pub(crate) fn limit(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn gigabytes(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(gigabytes) if (0.001..=1e6).contains(&gigabytes) => Ok(gigabytes),
-        _ => Err("a number of gigabytes from 0.001 to 1000000".into()),
+    let units = [("GB", 1.0), ("G", 1.0), ("MB", 1e-3), ("M", 1e-3), ("TB", 1e3), ("T", 1e3)];
+    let upper = text.trim().to_uppercase();
+    let unit = units.into_iter().find_map(|(unit, gigabytes)| Some((upper.strip_suffix(unit)?, gigabytes)));
+    let (number, unit) = unit.unwrap_or((&upper, 1.0));
+    match number.trim().parse::<f64>() {
+        Ok(number) if (0.001..=1e6).contains(&(number * unit)) => Ok(number * unit),
+        _ => Err("gigabytes, from 0.001 to 1000000: 8, 8GB or 500MB".into()),
     }
 }
 
@@ -220,6 +235,18 @@ mod tests {
     fn percent_may_have_its_sign() {
         assert_eq!(["2", "2%", "0.5 %"].map(|text| margin(text).unwrap()), [2.0, 2.0, 0.5]);
         assert!(margin("%").is_err() && margin("60%").is_err());
+    }
+
+    #[test]
+    fn all_threads_are_the_default() {
+        assert_eq!(threads("8"), Ok(8));
+        assert!(threads("all").unwrap_err().contains("leave it out") && threads("-1").is_err());
+    }
+
+    #[test]
+    fn memory_may_have_its_unit() {
+        assert_eq!(["8", "8GB", "8 gb", "500MB"].map(|text| gigabytes(text).unwrap()), [8.0, 8.0, 8.0, 0.5]);
+        assert!(gigabytes("GB").is_err() && gigabytes("8KB").is_err());
     }
 
     #[test]

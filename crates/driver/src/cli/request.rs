@@ -217,7 +217,7 @@ pub(crate) struct ModelArgs {
     /// Threads that may compute at once [default: all cores]
     ///
     /// All are those that this process may use.
-    #[arg(short, long, value_name = "N", value_delimiter = ',', value_parser = flags::count(1, 1024),
+    #[arg(short, long, value_name = "N", value_delimiter = ',', value_parser = flags::threads,
           help_heading = flags::COMPARE)]
     threads: Vec<u32>,
     /// Turn off graph optimisation and JIT for all frameworks

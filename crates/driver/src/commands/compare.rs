@@ -56,6 +56,14 @@ pub(super) fn check(args: &CompareArgs) -> Result<()> {
             "--show-text writes text: take --format table or markdown; report.json has the tokens",
         ));
     }
+    let page = args.output.as_ref().filter(|file| file.extension().is_some_and(|ending| ending == "html"));
+    if let Some(file) = page {
+        return Err(Failure::usage(format!(
+            "--output {}: files are .md, .json, .csv or text; each run leaves its page, report.html, in its results: \
+             --results-dir DIR",
+            file.display()
+        )));
+    }
     Ok(())
 }
 

@@ -278,8 +278,15 @@ pub fn parse_threshold(text: &str) -> Result<Threshold, String> {
     }
 }
 
-/// "5%" or "5".
+/// "5%" or "5". A share of 1, as other tools write it, is refused.
 pub fn parse_share(text: &str) -> Result<f64, String> {
+    if let Ok(share) = text.trim().parse::<f64>()
+        && share > 0.0
+        && share < 1.0
+    {
+        let percent = (share * 1e4).round() / 100.0;
+        return Err(format!("it is in percent: write {percent}%, or {text}% for so little"));
+    }
     match text.trim().trim_end_matches('%').trim_end().parse::<f64>() {
         Ok(percent) if (0.0..=1000.0).contains(&percent) => Ok(percent / 100.0),
         _ => Err("a number of percent from 0 to 1000, as in 5%".into()),
@@ -561,6 +568,8 @@ mod tests {
         let thresholds = Thresholds(thresholds.into());
         assert_eq!((thresholds.share("latency"), thresholds.share("load")), (0.05, 0.2));
         assert_eq!(thresholds.share("peak_memory"), 0.015);
+        let share_of_one = parse_threshold("0.05").unwrap_err();
+        assert!(share_of_one.contains("write 5%, or 0.05%"), "{share_of_one}");
         assert!(parse_threshold("speed=3%").unwrap_err().contains("throughput"));
         assert!(parse_threshold("-1%").is_err() && parse_threshold("load").is_err());
     }
