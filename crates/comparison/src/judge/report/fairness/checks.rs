@@ -197,7 +197,20 @@ pub(super) fn same_build(judged: &Judged<'_>, label: &str) -> Option<String> {
         return Some(changed);
     }
     // Flags and features of one compiler cannot be compared with those of another.
-    judged.same_for_all(label, "its build", |run| build(run).filter(|build| build.rustc.is_some()))
+    let compiled = |run: &Run| build(run).filter(|build| build.rustc.is_some());
+    judged.same_for_all(label, "its build", compiled, |ours, theirs| {
+        // The first part that differs: features follow from the flags.
+        let parts = |build: &Build| {
+            let text = |part: &Option<Foreign>| part.as_ref().map(|part| part.as_str().to_owned());
+            let flags = build.rustflags.as_ref().map(|flags| format!("{:?}", flags.as_str()));
+            let features = build.target_features.as_ref().map(|features| format!("{features:?}"));
+            [text(&build.rustc), text(&build.target), flags, features]
+        };
+        let (ours, theirs) = (parts(ours), parts(theirs));
+        let differing = ours.into_iter().zip(theirs).find(|(ours, theirs)| ours != theirs);
+        let (ours, theirs) = differing.unwrap_or_default();
+        [ours, theirs].map(|part| part.unwrap_or_else(|| "unknown".to_owned()))
+    })
 }
 
 /// The objection to a contender that was not the same in every round, such as one installed anew meanwhile.
@@ -442,7 +455,8 @@ pub(super) fn derived_note(judged: &Judged<'_>, label: &str) -> Option<String> {
 // How contenders keep keys and values.
 
 pub(super) fn same_policy(judged: &Judged<'_>, label: &str) -> Option<String> {
-    judged.same_for_all(label, "its KV cache", |run| Some(run.loaded()?.in_effect.kv_cache.name()))
+    let cache = |run: &Run| Some(run.loaded()?.in_effect.kv_cache.name());
+    judged.same_for_all(label, "its KV cache", cache, |ours, theirs| [ours.to_string(), theirs.to_string()])
 }
 
 /// Compared with the request for the contender: in studies of the weights' precision, the cache's may follow.

@@ -73,11 +73,12 @@ impl<'a> Judged<'a> {
 
     /// An objection if `label`'s value differs from that of most engines, or, without a majority, from that
     /// of the first engine that ran.
-    fn same_for_all<T: PartialEq + std::fmt::Debug>(
+    fn same_for_all<T: PartialEq>(
         &self,
         label: &str,
         what: &str,
         value: impl Fn(&Run) -> Option<T>,
+        words: impl Fn(&T, &T) -> [String; 2],
     ) -> Option<String> {
         let own_ways = |label: &str| self.is_reference(label) || self.is_hybrid(label);
         let engines = self.runs.iter().filter(|run| !own_ways(&run.framework));
@@ -94,7 +95,10 @@ impl<'a> Judged<'a> {
         let (usual, expected) = of_each.iter().find(|(_, value)| count(value) == most)?;
         let ours = self.runs_of(label).filter_map(value);
         let mut other = ours.filter(|ours| ours != expected);
-        other.next().map(|ours| format!("{what} is {ours:?}, but {expected:?} for {usual}"))
+        other.next().map(|ours| {
+            let [ours, theirs] = words(&ours, expected);
+            format!("{what} is {ours}, but {theirs} for {usual}")
+        })
     }
 }
 
