@@ -99,9 +99,7 @@ fn processor() -> String {
 /// What a container or a service manager takes from this process, and what that changes; one line where nothing is.
 fn limits(places: &Places) -> Vec<String> {
     let mut lines = Vec::new();
-    let machine = std::fs::read_to_string("/sys/devices/system/cpu/online").ok();
-    let machine = machine.map(|list| machine::parse_list(list.trim()).len());
-    if let (Some(machine), Some(allowed)) = (machine, machine::allowed())
+    if let (Some(machine), Some(allowed)) = (machine::online(), machine::allowed())
         && allowed.len() < machine
     {
         let allowed = allowed.len();
@@ -125,8 +123,7 @@ fn limits(places: &Places) -> Vec<String> {
              it is loaded"
         ));
     }
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2")) {
+    if machine::filters_system_calls() {
         lines.push(
             "system calls: a seccomp filter is on: `photofinish profile` needs perf_event_open, which it may forbid; \
              comparisons need nothing that is forbidden by default"

@@ -120,6 +120,18 @@ pub fn allowed() -> Option<Vec<usize>> {
     given(None)
 }
 
+/// Number of CPUs that the machine has switched on.
+pub(crate) fn online() -> Option<usize> {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    Some(parse_list(list.trim()).len())
+}
+
+/// Whether a seccomp filter decides which system calls this process may make, as in most containers.
+pub(crate) fn filters_system_calls() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2"))
+}
+
 /// The CPUs that a thread may use, or this one.
 pub(super) fn given(thread: Option<u32>) -> Option<Vec<usize>> {
     #[cfg(target_os = "linux")]
@@ -184,7 +196,7 @@ fn spread(allowed: &[usize], siblings: impl Fn(usize) -> Vec<usize>, count: usiz
 }
 
 /// Parses a list of CPUs as the kernel writes it: `0-2,5`.
-pub(crate) fn parse_list(text: &str) -> Vec<usize> {
+fn parse_list(text: &str) -> Vec<usize> {
     let range = |part: &str| -> Option<std::ops::RangeInclusive<usize>> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)

@@ -9,8 +9,8 @@ mod family;
 mod groups;
 pub mod readings;
 
-pub(crate) use confinement::parse_list;
 pub use confinement::{Confinement, Pinned, allowed, choose};
+pub(crate) use confinement::{filters_system_calls, online};
 pub use counters::Guard;
 pub use counters::governor;
 pub(crate) use counters::{cpu_time, processor_time};
