@@ -1,7 +1,7 @@
 //! Downloads of archives: several at once, each going on where an earlier download of it stopped.
 //!
 //! A wheel with a pinned sha256 is fetched by fetch.py, into a file that stays if it is interrupted. `pip download`
-//! fetches the others, and takes over where a server or this version of pip does not go along; `npm pack` fetches
+//! fetches the others, and takes over where a server or this version of pip refuses; `npm pack` fetches
 //! npm's.
 
 use std::collections::BTreeMap;
@@ -99,7 +99,7 @@ impl Mirror {
             Self::Directory(path) => pip.arg(path),
             Self::Page(url) => pip.arg(url),
         };
-        // pip ignores a server without TLS unless it is told the name. What comes is checked by its hash.
+        // pip ignores a server without TLS unless its name is given. What comes is checked by its hash.
         if let Self::Page(url) = self
             && let Some(rest) = url.strip_prefix("http://")
         {
@@ -244,7 +244,7 @@ impl Downloads<'_> {
         Ok(archive)
     }
 
-    /// `None` if a server or pip does not go along.
+    /// `None` if a server or pip refuses.
     fn resumed(&self, asked: &str, wanted: &Wanted, wheel: &Wheel) -> Result<Option<Archive>> {
         let file = partial(&self.directory, wheel);
         fs::create_dir_all(&self.directory)

@@ -255,7 +255,7 @@ fn unpack(
             Err(error) => bail!("{error:#}"),
         };
         reporter.note(&format!("unpacking {}", wheel.requirement));
-        // Nobody can go on with a download that is wrong.
+        // A download that is wrong cannot be continued.
         wheel.sha256 = receipt::verify(file, wheel).inspect_err(|_| discard(cache, file))?;
         receipt::extract(file, wheel, &staged, &mut files)
             .with_context(|| format!("wheel of {}", wheel.requirement))?;

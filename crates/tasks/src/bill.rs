@@ -10,6 +10,7 @@ use setup::BuildRecord;
 use setup::tooling::Reporter;
 
 use crate::cargo::{self, HUB, REFERENCES, is_reference};
+use crate::dist::sorted;
 use crate::workspace::Workspace;
 
 /// Its name in the data directory of an installation.
@@ -28,11 +29,7 @@ struct Locked {
     checksum: Option<String>,
 }
 
-pub(crate) fn of_materials(
-    workspace: &Workspace,
-    binaries: &[String],
-    record: &BuildRecord,
-) -> Result<String> {
+pub(crate) fn list(workspace: &Workspace, binaries: &[String], record: &BuildRecord) -> Result<String> {
     let mut components = crates(workspace, binaries)?;
     for archive in workspace.provision(Reporter::new(true))?.archives() {
         let (kind, requirement) = match archive.requirement.strip_prefix("npm:") {
@@ -51,6 +48,7 @@ pub(crate) fn of_materials(
             ],
         }));
     }
+    components.extend(packages_of_references(workspace)?);
     let bill = json!({
         "bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
         "metadata": { "component": {
@@ -60,6 +58,36 @@ pub(crate) fn of_materials(
         "components": components,
     });
     Ok(serde_json::to_string_pretty(&bill)? + "\n")
+}
+
+/// The Python packages that set-up installs for references, with the hashes of all files that it accepts for each.
+fn packages_of_references(workspace: &Workspace) -> Result<Vec<Value>> {
+    let mut hashes: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    for file in sorted(&workspace.root.join("references/python/requirements"))? {
+        if file.extension().is_none_or(|ending| ending != "txt") {
+            continue;
+        }
+        let mut package = None;
+        for word in fs::read_to_string(&file)?.split_whitespace() {
+            if let Some(hash) = word.strip_prefix("--hash=sha256:") {
+                let package =
+                    package.clone().with_context(|| format!("{}: a hash of nothing", file.display()))?;
+                hashes.entry(package).or_default().insert(hash.to_owned());
+            } else if let Some((name, version)) = word.split_once("==") {
+                package = Some((name.to_owned(), version.to_owned()));
+            }
+        }
+    }
+    let component = |((name, version), hashes): ((String, String), BTreeSet<String>)| {
+        let hashes: Vec<Value> =
+            hashes.into_iter().map(|hash| json!({ "alg": "SHA-256", "content": hash })).collect();
+        json!({
+            "type": "library", "name": name, "version": version,
+            "purl": format!("pkg:pypi/{name}@{version}"), "hashes": hashes,
+            "properties": [{ "name": "photofinish:fetched", "value": "by `setup --references`" }],
+        })
+    };
+    Ok(hashes.into_iter().map(component).collect())
 }
 
 /// The crates that these programs are built of, each once, with the checksum of its package.

@@ -57,7 +57,7 @@ pub(crate) fn run(workspace: &Workspace, what: &What, quiet: bool) -> Result<Exi
         let built = workspace.built_with(target, portable.variables(level.flags));
         put_level(&built, &engines, &layout.workers().join(level.name), reporter)?;
     }
-    let bill = bill::of_materials(&workspace, &binaries, &record)?;
+    let bill = bill::list(&workspace, &binaries, &record)?;
     fs::write(layout.data().join(bill::FILE), &bill).context("cannot write the list of contents")?;
     let archive = place.join(format!("{name}.tar.gz"));
     pack(&root, &name, &archive).with_context(|| format!("cannot write {}", archive.display()))?;
@@ -101,7 +101,7 @@ fn put_level(built: &Workspace, engines: &[&Engine], place: &Path, reporter: Rep
 struct Portable {
     /// A program that links as a compiler does, for [`GLIBC`]. `None` on systems for which none is pinned.
     linker: Option<PathBuf>,
-    /// Paths of this machine, and the words that stand for them in programs.
+    /// Paths of this machine, and the words in their place in programs.
     paths: Vec<(PathBuf, &'static str)>,
 }
 

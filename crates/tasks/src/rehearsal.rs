@@ -25,7 +25,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let root = scratch.path().join("root");
     let record = install::record(&workspace)?;
     install::put(&workspace, &binaries, &record, &Target::below(&root))?;
-    let bill = bill::of_materials(&workspace, &binaries, &record)?;
+    let bill = bill::list(&workspace, &binaries, &record)?;
     fs::write(Layout::below(&root).data().join(bill::FILE), bill)?;
     let tag = this_platform().replace('-', "_");
     let wheel = wheel::write(&root, &record.version, &tag, scratch.path())?;

@@ -122,7 +122,8 @@ extract = {{ "members/" = "members/" }}
             "cuda",
             "libtorch-cuda",
             "onnxruntime-cuda",
-            "nvcc"
+            "nvcc",
+            "zig"
         ]
         .map(other)
         .concat()
