@@ -1,4 +1,4 @@
-# Comparisons in a container: `cargo xtask dist --hub && docker build -t photofinish .`, then
+# Comparisons in a container: `cargo xtask dist && docker build -t photofinish .`, then
 # `docker run --rm -v photofinish:/var/lib/photofinish photofinish --quick` (docs/how-to/install.md).
 FROM debian:trixie-slim
 
