@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
@@ -30,12 +30,9 @@ const UNKNOWN: i32 = 4;
 /// More at once would not be faster, and servers may refuse them.
 const AT_ONCE: usize = 4;
 
-/// Age from which on a download counts as abandoned.
-const ABANDONED: Duration = Duration::from_secs(7 * 24 * 3600);
-
 /// In the cache directory.
 pub(crate) fn directory(cache: &Path) -> PathBuf {
-    cache.join("downloads")
+    cache.join(receipt::DOWNLOADS)
 }
 
 /// The download of a wheel as far as it came.
@@ -46,19 +43,6 @@ fn partial(directory: &Path, wheel: &Wheel) -> PathBuf {
 /// Bytes of it that are there.
 pub(crate) fn there(directory: &Path, wheel: &Wheel) -> u64 {
     partial(directory, wheel).metadata().map_or(0, |found| found.len().min(wheel.bytes))
-}
-
-/// Removes abandoned downloads.
-pub(crate) fn sweep(directory: &Path) {
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let age = entry.metadata().and_then(|found| found.modified()).ok();
-        let age = age.and_then(|time| SystemTime::now().duration_since(time).ok());
-        if age.is_some_and(|age| age > ABANDONED) {
-            let _ = fs::remove_file(entry.path());
-        }
-    }
-    // Unless it holds something.
-    let _ = fs::remove_dir(directory);
 }
 
 // Where files come from in place of the indexes that pip and npm know.

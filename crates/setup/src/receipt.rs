@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata, TryLockError};
 use std::io::{BufReader, Read, Write};
 use std::path::Path;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use flate2::bufread::GzDecoder;
@@ -18,9 +18,9 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use zip::ZipArchive;
 
+use crate::Piece;
 use crate::pins::{self, Pin, Wheel};
 use crate::tooling::{BadInput, Reporter};
-use crate::{Piece, download};
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Receipt {
@@ -295,12 +295,31 @@ pub(crate) fn sweep(cache: &Path) -> Result<()> {
     }
     match open(cache).ok().map(|file| (file.try_lock().is_ok(), file)) {
         Some((true, _lock)) => {
-            download::sweep(&download::directory(cache));
+            remove_abandoned(&cache.join(DOWNLOADS));
             remove_stale(cache)
         }
         // Busy, or a read-only cache: nothing of ours to remove.
         _ => Ok(()),
     }
+}
+
+/// In the cache directory: downloads as far as they came.
+pub(crate) const DOWNLOADS: &str = "downloads";
+
+/// Age from which on a download counts as abandoned.
+pub(crate) const ABANDONED: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Removes abandoned downloads.
+fn remove_abandoned(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let age = entry.metadata().and_then(|found| found.modified()).ok();
+        let age = age.and_then(|time| SystemTime::now().duration_since(time).ok());
+        if age.is_some_and(|age| age > ABANDONED) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    // Unless it holds something.
+    let _ = fs::remove_dir(directory);
 }
 
 fn open(cache: &Path) -> Result<File> {

@@ -10,8 +10,7 @@ use setup::BuildRecord;
 use setup::tooling::Reporter;
 
 use crate::cargo::{self, HUB, REFERENCES, is_reference};
-use crate::dist::sorted;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, sorted};
 
 /// Its name in the data directory of an installation.
 pub(crate) const FILE: &str = "sbom.cyclonedx.json";

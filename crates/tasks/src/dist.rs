@@ -19,7 +19,7 @@ use setup::{BuildRecord, DERIVE, Layout, Piece, this_platform};
 
 use crate::build::{self, Engines, Wanted};
 use crate::install::{self, Target, What};
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, sorted};
 use crate::{bill, cargo, wheel};
 
 /// The oldest glibc that the programs run with: Debian 10, RHEL 8, Ubuntu 20.04.
@@ -188,14 +188,6 @@ fn append(tar: &mut tar::Builder<impl std::io::Write>, directory: &Path, name: &
         }
     }
     Ok(())
-}
-
-/// The entries of a directory by name.
-pub(crate) fn sorted(directory: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path()));
-    let mut paths = entries.collect::<std::io::Result<Vec<_>>>()?;
-    paths.sort();
-    Ok(paths)
 }
 
 /// Writes the archive's sha256 next to it, in the form that `sha256sum --check` reads.

@@ -12,8 +12,7 @@ use sha2::{Digest, Sha256};
 use zip::write::{SimpleFileOptions, ZipWriter};
 
 use crate::bill;
-use crate::dist::sorted;
-use crate::workspace::PHOTOFINISH;
+use crate::workspace::{PHOTOFINISH, sorted};
 
 /// On the index; `photofinish` is taken there.
 const NAME: &str = "photofinish-bench";

@@ -286,7 +286,7 @@ fn a_mirror_is_a_directory_or_a_url() {
 fn sweeping_removes_only_downloads_of_last_week() {
     let (old, new) = (Fixture::new().begun(1), Fixture::new().begun(1));
     let file = File::options().write(true).open(old.partial()).unwrap();
-    file.set_modified(SystemTime::now() - ABANDONED - Duration::from_secs(60)).unwrap();
+    file.set_modified(std::time::SystemTime::now() - receipt::ABANDONED - Duration::from_secs(60)).unwrap();
     for fixture in [&old, &new] {
         receipt::sweep(fixture.cache.path()).unwrap();
     }
