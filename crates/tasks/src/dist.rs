@@ -135,15 +135,13 @@ impl Portable {
             // more of them than older machines have.
             ("CXXFLAGS", format!("-D_GLIBCXX_EXTERN_TEMPLATE=0{prefix_map}")),
         ];
-        if let (Some(linker), Some(compiler)) = (&self.linker, cxx_compiler()) {
+        if let Some(linker) = &self.linker {
             let linker = linker.display().to_string();
-            variables.extend([
-                ("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER", linker.clone()),
-                ("CC", linker),
-                // libtorch is built with GCC's C++ library, and Zig has another.
-                ("CXX", compiler),
-                ("CXXSTDLIB", String::new()),
-            ]);
+            variables.push(("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER", linker.clone()));
+            variables.push(("CC", linker));
+            variables.push(("CXXSTDLIB", String::new()));
+            // libtorch is built with GCC's C++ library, and Zig has another. Nothing else is in C++.
+            variables.extend(cxx_compiler().map(|compiler| ("CXX", compiler)));
         }
         variables
     }
