@@ -10,7 +10,7 @@ use clap::{CommandFactory, Parser};
 use super::Cli;
 
 /// Commands and flags that people type, and what is written here.
-const HINTS: [(&str, &str); 108] = [
+const HINTS: [(&str, &str); 107] = [
     ("bundles", "cache"),
     ("models", "list models"),
     ("frameworks", "list frameworks"),
@@ -24,7 +24,6 @@ const HINTS: [(&str, &str); 108] = [
     ("install", "setup"),
     ("eval", "score"),
     ("evaluate", "score"),
-    ("tokenise", "score"),
     ("plot", "report"),
     ("show", "report"),
     ("html", "report"),
@@ -56,7 +55,7 @@ const HINTS: [(&str, &str); 108] = [
     ("--csv", "--format csv"),
     ("--md", "--format markdown"),
     ("--markdown", "--format markdown"),
-    ("--html", "--output"),
+    ("--html", "--results-dir"),
     ("--patience", "--quiet-timeout"),
     ("--prompts", "--prompt-file"),
     ("--input", "--prompt"),
