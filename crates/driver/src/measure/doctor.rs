@@ -115,12 +115,10 @@ fn limits(places: &Places) -> Vec<String> {
              (a cpuset) in place of a quota"
         ));
     }
-    let available = machine::readings::available("cpu");
-    if let (Some(left), Some(available)) = (machine::memory_left_by_groups(), available) {
-        let [left, available] = [left, available].map(|bytes| gigabytes(bytes.into()));
+    if let Some((left, machine::readings::BY_GROUP)) = machine::readings::main_memory() {
         lines.push(format!(
-            "memory: a control group leaves {left}; {available} can be used, and a model that needs more is refused before \
-             it is loaded"
+            "memory: a control group leaves {}: a model that needs more is refused before it is loaded",
+            gigabytes(left.into())
         ));
     }
     if machine::filters_system_calls() {

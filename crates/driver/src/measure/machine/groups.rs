@@ -18,11 +18,6 @@ pub(super) fn memory_left(cache: Cache) -> Option<u64> {
     left_2.chain(left_1).min()
 }
 
-/// The same, with all of the page cache that can be dropped.
-pub(crate) fn memory_left_by_groups() -> Option<u64> {
-    memory_left(Cache::Dropped)
-}
-
 /// The tightest quota of this process's groups, in CPUs; `None` without a limit, or where none can be read.
 pub fn quota() -> Option<f64> {
     let (version_2, version_1) = groups("cpu");

@@ -16,7 +16,6 @@ pub use counters::governor;
 pub(crate) use counters::{cpu_time, processor_time};
 pub use family::{Family, MARK};
 pub(crate) use family::{Reading, nice, start};
-pub(crate) use groups::memory_left_by_groups;
 pub use groups::quota;
 pub(crate) use readings::{ReadyMemory, Watched};
 pub use readings::{gpus, memory_modules};

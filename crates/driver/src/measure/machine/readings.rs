@@ -22,12 +22,15 @@ pub fn available(device: &str) -> Option<u64> {
     main_memory().map(|(bytes, _)| bytes)
 }
 
+/// Where the least memory is a control group's.
+pub(crate) const BY_GROUP: &str = "what the control group leaves";
+
 /// The same for main memory, with the cause of the limit, for people.
 pub(crate) fn main_memory() -> Option<(u64, &'static str)> {
     // An estimate of the memory that can be allocated without swapping, which includes page cache that can be dropped.
     let machine = bytes(MEMINFO, "MemAvailable:").or_else(of_another_system);
     let machine = machine.map(|bytes| (bytes, "what is free on the machine"));
-    let group = groups::memory_left(Cache::Dropped).map(|bytes| (bytes, "what the control group leaves"));
+    let group = groups::memory_left(Cache::Dropped).map(|bytes| (bytes, BY_GROUP));
     [machine, group].into_iter().flatten().min()
 }
 
