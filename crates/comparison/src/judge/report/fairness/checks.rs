@@ -204,7 +204,7 @@ pub(super) fn same_build(judged: &Judged<'_>, label: &str) -> Option<String> {
             let text = |part: &Option<Foreign>| part.as_ref().map(|part| part.as_str().to_owned());
             let flags = build.rustflags.as_ref().map(|flags| format!("{:?}", flags.as_str()));
             let features = build.target_features.as_ref().map(|features| format!("{features:?}"));
-            [text(&build.rustc), text(&build.target), flags, features]
+            [text(&build.rustc), text(&build.toolchain), text(&build.target), flags, features]
         };
         let (ours, theirs) = (parts(ours), parts(theirs));
         let differing = ours.into_iter().zip(theirs).find(|(ours, theirs)| ours != theirs);
