@@ -112,7 +112,7 @@ pub(crate) fn from_mirror(pip: &mut Command) -> std::result::Result<Option<Mirro
 pub(crate) struct Downloads<'a> {
     pub(crate) options: &'a PipOptions,
     pub(crate) mirror: Option<Mirror>,
-    /// Of partial files.
+    /// Holds partial files.
     pub(crate) directory: PathBuf,
     /// For clients that cannot go on: half a gigabyte neither fills a small /tmp nor escapes the clean-up.
     pub(crate) scratch: &'a Path,

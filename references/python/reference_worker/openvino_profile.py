@@ -21,8 +21,8 @@ class Profile:
             average = round(node.real_time.total_seconds() * 1e6)
             total = average * (self._steps + 1)
             before = self._sums.get(node.node_name, 0)
-            # The average is cut to whole microseconds, so a sum may seem to stand still or to fall. The node was
-            # computed all the same.
+            # The average is cut to whole microseconds, so a sum may seem to stand still or to fall. It was
+            # computed nonetheless.
             self._sums[node.node_name] = max(total, before)
             self._events.append(event(node, self._has_parts, self._steps, max(total - before, 0) * 1000))
         self._steps += 1
