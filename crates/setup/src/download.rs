@@ -191,7 +191,7 @@ impl Downloads<'_> {
             return None;
         }
         // Not the many wheels of pieces: a line of a terminal holds this and the bar.
-        let mut names: Vec<String> = wanted.iter().map(|(wanted, _)| wanted.piece.to_string()).collect();
+        let mut names: Vec<String> = wanted.iter().map(|(wanted, _)| wanted.name.clone()).collect();
         names.dedup();
         let what = if let [(_, wheel)] = wanted { wheel.requirement.clone() } else { names.join(", ") };
         let bytes = wanted.iter().map(|(_, wheel)| wheel.bytes).sum();

@@ -23,7 +23,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Error, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::Piece;
 use crate::download::Archive;
 use crate::pins::{Pin, Wheel};
 use crate::receipt::{self, Look, Receipt, State};
@@ -143,9 +142,9 @@ impl Home {
 
 // Installing pieces: fetch what they lack together, then for each verify, unpack next to its place, move in.
 
-/// A piece to install.
+/// A piece to install, or the packages of a model.
 pub(crate) struct Wanted {
-    pub(crate) piece: Piece,
+    pub(crate) name: String,
     pub(crate) pin: Pin,
     /// The tags that pip accepts.
     pub(crate) tags: Vec<String>,
@@ -163,12 +162,12 @@ pub(crate) fn install(
     wanted: &[Wanted],
     fetch: Fetch<'_>,
     reporter: Reporter,
-) -> Result<BTreeMap<Piece, Error>> {
-    let is_missing = |wanted: &&Wanted| match receipt::state(cache, wanted.piece, &wanted.pin, Look::Usual) {
+) -> Result<BTreeMap<String, Error>> {
+    let is_missing = |wanted: &&Wanted| match receipt::state(cache, &wanted.name, &wanted.pin, Look::Usual) {
         State::Whole => false,
         State::Missing => true,
         State::Damaged(what) => {
-            reporter.warn(&format!("{what}; {} is installed again", wanted.piece));
+            reporter.warn(&format!("{what}; {} is installed again", wanted.name));
             true
         }
     };
@@ -179,16 +178,16 @@ pub(crate) fn install(
     }
     let lock = receipt::lock(cache, reporter)?;
     // Another set-up may have installed them while this one waited.
-    missing.retain(|wanted| !receipt::is_whole(cache, wanted.piece, &wanted.pin));
+    missing.retain(|wanted| !receipt::is_whole(cache, &wanted.name, &wanted.pin));
     if missing.is_empty() {
         return Ok(failures);
     }
     let staging = receipt::directory(cache, &lock)?;
     let mut archives = fetched(&missing, fetch, &staging.path().join("download"))?;
     for (number, &one) in missing.iter().enumerate() {
-        let staged = staging.path().join(one.piece.to_string());
+        let staged = staging.path().join(number.to_string());
         if let Err(error) = unpack(cache, one, &archives, &staged, reporter) {
-            failures.insert(one.piece, error);
+            failures.insert(one.name.clone(), error);
             continue;
         }
         // Pieces may share an archive.
@@ -238,7 +237,7 @@ fn discard(cache: &Path, file: &Path) {
 
 fn unpack(
     cache: &Path,
-    Wanted { piece, pin, .. }: &Wanted,
+    Wanted { name: piece, pin, .. }: &Wanted,
     archives: &BTreeMap<&str, Result<Archive>>,
     staging: &Path,
     reporter: Reporter,
@@ -266,7 +265,7 @@ fn unpack(
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         files.insert(name.clone());
     }
-    let (place, receipt) = (cache.join(&pin.directory), receipt::file_name(*piece));
+    let (place, receipt) = (cache.join(&pin.directory), receipt::file_name(piece));
     Receipt::of_files(pin, &staged, files)?.write(&staging.join(&receipt))?;
     publish(staging, &staged, &place, &receipt)
         .with_context(|| format!("cannot move {piece} into {}", cache.display()))

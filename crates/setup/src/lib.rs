@@ -27,7 +27,7 @@ use download::{Downloads, Mirror};
 use layout::Wanted;
 pub use layout::{BuildRecord, Home, Layout, PROGRAM};
 use pins::Pins;
-pub use pins::this_platform;
+pub use pins::{Wheel, this_platform};
 pub use receipt::sha256;
 pub use references::{DERIVE, Reference, References};
 use serde::Deserialize;
@@ -86,8 +86,6 @@ pub enum Piece {
     /// llama.cpp's libraries, for a reference.
     Llamacpp,
     Model,
-    /// The encoder all-MiniLM-L6-v2; fetched where it is named.
-    Minilm,
     /// NVIDIA's libraries, which both of the next load.
     Cuda,
     LibtorchCuda,
@@ -161,7 +159,6 @@ impl Piece {
             Self::Onnxruntime | Self::OnnxruntimeCuda => "ORT_DYLIB_PATH",
             Self::Llamacpp => "PHOTOFINISH_LLAMACPP",
             Self::Model => "PHOTOFINISH_MODEL_GGUF",
-            Self::Minilm => "PHOTOFINISH_MINILM",
             Self::Cuda => "PHOTOFINISH_CUDA",
             Self::Nvcc => "CUDA_HOME",
             Self::Zig => "PHOTOFINISH_ZIG",
@@ -181,7 +178,7 @@ impl Piece {
             Self::Llamacpp => {
                 format!("set PHOTOFINISH_LLAMACPP to a directory with the libraries of llama.cpp {version}")
             }
-            Self::Model | Self::Minilm => "name a model of your own with --model".into(),
+            Self::Model => "name a model of your own with --model".into(),
             Self::Cuda | Self::LibtorchCuda | Self::OnnxruntimeCuda => "compare with --device cpu".into(),
             Self::Nvcc => format!("install NVIDIA's CUDA toolkit {version}"),
             Self::Zig => "run `cargo xtask dist` where there is a network".into(),
@@ -293,7 +290,7 @@ impl Provision {
             let outcome = given.and_then(|given| match given {
                 Some(given) => Ok(given),
                 None => {
-                    let is_known = wanted.iter().any(|known: &Wanted| known.piece == piece);
+                    let is_known = wanted.iter().any(|known: &Wanted| known.name == piece.to_string());
                     wanted.extend((!is_known).then(|| self.pinned(piece)).transpose()?);
                     Ok(self.installed(piece))
                 }
@@ -302,7 +299,7 @@ impl Provision {
         }
         let mut failures = self.install(&wanted)?;
         for (piece, outcome) in &mut provided {
-            if let Some(error) = failures.remove(piece) {
+            if let Some(error) = failures.remove(&piece.to_string()) {
                 *outcome = Err(error);
             }
         }
@@ -315,10 +312,10 @@ impl Provision {
         let instead = piece.instead(version);
         let lacking = format!("{piece} {version} is not pinned for {}: {instead}", pins::this_platform());
         let (pin, tags) = self.pins.for_this_platform(piece).ok_or(BadInput(lacking))?;
-        Ok(Wanted { piece, pin, tags: tags.to_vec(), instead })
+        Ok(Wanted { name: piece.to_string(), pin, tags: tags.to_vec(), instead })
     }
 
-    fn install(&self, wanted: &[Wanted]) -> Result<BTreeMap<Piece, anyhow::Error>> {
+    fn install(&self, wanted: &[Wanted]) -> Result<BTreeMap<String, anyhow::Error>> {
         let directory = download::directory(&self.cache);
         let fetch: layout::Fetch<'_> =
             &|wheels, scratch| Ok(self.downloads(&directory, scratch)?.all(wheels));
@@ -339,6 +336,18 @@ impl Provision {
         let lock = receipt::lock(&self.cache, self.reporter)?;
         let scratch = receipt::directory(to, &lock)?;
         self.downloads(to, scratch.path())?.keep(&layout::wheels(wanted.iter()))
+    }
+
+    /// Unpacks a model's packages into this directory of the cache, unless they are there. Models of one directory have
+    /// the same packages.
+    pub fn provide_packages(&self, model: &str, directory: &str, wheels: Vec<Wheel>) -> Result<()> {
+        let wrong = |error: anyhow::Error| BadInput(format!("configs/models/{model}.toml: {error:#}"));
+        pins::check_packages(directory, &wheels).map_err(wrong)?;
+        let pin = pins::packages(directory, wheels);
+        let (name, tags) = ("packages".to_owned(), self.pins.tags_here());
+        let instead = "name a model of your own with --model".to_owned();
+        let found = self.install(&[Wanted { name, pin, tags, instead }])?.into_values().next();
+        found.map_or(Ok(()), |error| Err(error.context(format!("the model {model}"))))
     }
 
     /// Bytes that providing the piece would download: none if it is there or if the user gives it.
@@ -376,8 +385,9 @@ impl Provision {
         let instead = "name the path of a library".to_owned();
         let lacking = format!("{piece} is not fetched for {}: {instead}", pins::this_platform());
         let (pin, tags) = self.pins.for_this_platform(piece).ok_or(BadInput(lacking))?;
-        let wanted = Wanted { piece, pin: pin.of_release(release), tags: tags.to_vec(), instead };
-        if let Some(error) = self.install(&[wanted])?.remove(&piece) {
+        let wanted =
+            Wanted { name: piece.to_string(), pin: pin.of_release(release), tags: tags.to_vec(), instead };
+        if let Some(error) = self.install(&[wanted])?.remove(&piece.to_string()) {
             return Err(error);
         }
         let path = self.place_of_version(piece, version);
@@ -401,7 +411,7 @@ impl Provision {
             return Ok(Some(given));
         }
         let Some((pin, _)) = self.pins.for_this_platform(piece) else { return Ok(None) };
-        Ok(receipt::is_whole(&self.cache, piece, &pin).then(|| self.installed(piece)))
+        Ok(receipt::is_whole(&self.cache, &piece.to_string(), &pin).then(|| self.installed(piece)))
     }
 
     /// The damage to an installed piece, by the sha256 of all its files; `None` without damage, if it is not
@@ -411,7 +421,7 @@ impl Provision {
         if self.given(piece)?.is_some() {
             return Ok(None);
         }
-        Ok(match receipt::state(&self.cache, piece, &pin, receipt::Look::Deep) {
+        Ok(match receipt::state(&self.cache, &piece.to_string(), &pin, receipt::Look::Deep) {
             receipt::State::Damaged(what) => Some(what),
             _ => None,
         })

@@ -24,7 +24,7 @@ pub(crate) fn given(
         // On a GPU, a library that was built for a CPU only does not count.
         Piece::LibtorchCuda => value.join("lib/libtorch_cuda.so").is_file(),
         Piece::OnnxruntimeCuda => value.with_file_name("libonnxruntime_providers_cuda.so").is_file(),
-        Piece::Model | Piece::Minilm | Piece::Nvcc | Piece::Zig => false,
+        Piece::Model | Piece::Nvcc | Piece::Zig => false,
     };
     if !counts {
         return Ok(None);

@@ -46,15 +46,16 @@ struct Contents {
     write: BTreeMap<String, String>,
 }
 
+/// A package that is unpacked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Wheel {
+pub struct Wheel {
     /// In pip's form: `name==version`. A package of npm's has `npm:` before its name.
-    pub(crate) requirement: String,
-    pub(crate) sha256: String,
-    pub(crate) bytes: u64,
+    pub requirement: String,
+    pub sha256: String,
+    pub bytes: u64,
     /// Member of the archive → file in the piece's directory; a name that ends in `/` is a directory.
-    pub(crate) extract: BTreeMap<String, String>,
+    pub extract: BTreeMap<String, String>,
 }
 
 /// Everything that determines the contents of an installed piece. It is kept in the receipt: if the pin has
@@ -125,6 +126,12 @@ impl Pins {
         &self.pieces[&piece]
     }
 
+    /// The tags that pip accepts on this platform, with those of packages for any.
+    pub(crate) fn tags_here(&self) -> Vec<String> {
+        let here = [this_platform().as_str(), "any"].map(|platform| self.pip.tags.get(platform).cloned());
+        here.into_iter().flatten().flatten().collect()
+    }
+
     /// The pin and the tags that pip accepts; `None` if nothing is pinned for this platform.
     pub(crate) fn for_this_platform(&self, piece: Piece) -> Option<(Pin, &[String])> {
         let pinned = self.piece(piece);
@@ -182,6 +189,16 @@ impl Wheel {
         }
         Ok(())
     }
+}
+
+/// The pin of a model's packages.
+pub(crate) fn packages(directory: &str, wheels: Vec<Wheel>) -> Pin {
+    Pin { version: String::new(), directory: directory.to_owned(), wheels, write: BTreeMap::new() }
+}
+
+pub(crate) fn check_packages(directory: &str, wheels: &[Wheel]) -> Result<()> {
+    ensure!(is_inside(directory), "directory {directory:?} leaves the cache directory");
+    wheels.iter().try_for_each(|wheel| wheel.check().with_context(|| wheel.requirement.clone()))
 }
 
 /// Whether a relative path stays below its start.

@@ -18,7 +18,6 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use zip::ZipArchive;
 
-use crate::Piece;
 use crate::pins::{self, Pin, Wheel};
 use crate::tooling::{BadInput, Reporter};
 
@@ -55,7 +54,7 @@ pub(crate) enum State {
 }
 
 /// Within the piece's directory; named for the piece, because pieces may share a directory.
-pub(crate) fn file_name(piece: Piece) -> String {
+pub(crate) fn file_name(piece: &str) -> String {
     format!("{piece}.receipt.json")
 }
 
@@ -130,7 +129,7 @@ impl Installed {
 
 /// Checks an installed piece. Files that were hashed and are intact are recorded, so that they are hashed
 /// once.
-pub(crate) fn state(cache: &Path, piece: Piece, pin: &Pin, look: Look) -> State {
+pub(crate) fn state(cache: &Path, piece: &str, pin: &Pin, look: Look) -> State {
     let directory = cache.join(&pin.directory);
     let place = directory.join(file_name(piece));
     let Some(receipt) = Receipt::read(&place).filter(|receipt| pin.is_that_of(&receipt.pin)) else {
@@ -150,7 +149,7 @@ pub(crate) fn state(cache: &Path, piece: Piece, pin: &Pin, look: Look) -> State 
     State::Whole
 }
 
-pub(crate) fn is_whole(cache: &Path, piece: Piece, pin: &Pin) -> bool {
+pub(crate) fn is_whole(cache: &Path, piece: &str, pin: &Pin) -> bool {
     state(cache, piece, pin, Look::Usual) == State::Whole
 }
 
@@ -162,7 +161,7 @@ pub(crate) fn verify(file: &Path, wheel: &Wheel) -> Result<String> {
     let found = sha256(file).with_context(|| format!("cannot read {}", file.display()))?;
     ensure!(
         wheel.sha256.is_empty() || found == wheel.sha256,
-        "{}: the file that came has sha256 {found}, pinned in configs/native.toml is {}; check which index {} is \
+        "{}: the file that came has sha256 {found}, pinned in configs is {}; check which index {} is \
          configured to use",
         wheel.requirement,
         wheel.sha256,

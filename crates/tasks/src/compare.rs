@@ -28,7 +28,8 @@ pub(crate) struct Needs {
 }
 
 pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
-    let needs = Needs::read(args)?;
+    let mut needs = Needs::read(args)?;
+    needs.settle(&workspace.layers());
     let reporter = Reporter::new(needs.quiet);
     if needs.is_idle || needs.is_refused() {
         crate::cargo::build(workspace, &["driver"], None, reporter)?;
@@ -80,6 +81,14 @@ impl Needs {
         self.device.as_deref() != Some("auto") && gpu::objection(&self.gpus()).is_some()
     }
 
+    /// Names the frameworks that run an ONNX file where none is named.
+    pub(crate) fn settle(&mut self, configs: &configs::Layers) {
+        let is_onnx = self.model.as_deref().is_some_and(|model| configs::runs_onnx(configs, model));
+        if self.frameworks.is_empty() && is_onnx {
+            self.frameworks = configs::OF_ONNX.map(str::to_owned).to_vec();
+        }
+    }
+
     /// The values of one flag, in their order.
     pub(crate) fn values(args: &[OsString], flag: &str) -> Result<Vec<String>> {
         let mut values = Vec::new();
@@ -101,11 +110,8 @@ impl Needs {
         let has = |flags: &[&str]| args.iter().any(|arg| flags.iter().any(|flag| arg == flag));
         let model = Self::values(args, "--model")?.pop();
         let named = Self::values(args, "--frameworks")?;
-        let mut frameworks: Vec<String> =
+        let frameworks: Vec<String> =
             named.iter().flat_map(|names| names.split(',')).map(|name| name.trim().to_owned()).collect();
-        if frameworks.is_empty() && model.as_deref().is_some_and(configs::is_onnx) {
-            frameworks = configs::OF_ONNX.map(str::to_owned).to_vec();
-        }
         Ok(Self {
             frameworks,
             model,
@@ -129,7 +135,9 @@ mod tests {
         assert_eq!(needs(&["--rounds", "3", "--prompt", "x"]), Needs::default());
         let found = needs(&["--frameworks", "candle,tch", "--model=a.gguf", "--quiet"]);
         assert_eq!(found.frameworks, ["candle", "tch"]);
-        assert_eq!(needs(&["--model", "a.onnx"]).frameworks, ["ort", "rten", "tract"]);
+        let mut graph = needs(&["--model", "a.onnx"]);
+        graph.settle(&configs::Layers::single("."));
+        assert_eq!(graph.frameworks, configs::OF_ONNX);
         assert_eq!(found.model.as_deref(), Some("a.gguf"));
         assert!(found.quiet && !found.is_idle);
         assert_eq!(needs(&["--frameworks=candle", "--frameworks", "ort"]).frameworks, ["candle", "ort"]);

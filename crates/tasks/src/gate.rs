@@ -43,7 +43,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(workspace: &Workspace, asked: &Args) -> Result<ExitCode> {
     tooling::listen()?;
-    let needs = Needs::read(&asked.args)?;
+    let mut needs = Needs::read(&asked.args)?;
+    needs.settle(&workspace.layers());
     let reporter = Reporter::new(needs.quiet);
     // A mistake in the second costs nothing before the first is built.
     let base = resolve(workspace, &asked.base)?;

@@ -11,7 +11,7 @@ from .memory import Phase
 from .slowed import Slowed
 from .work import encode
 
-VERSION = 11
+VERSION = 12
 LARGEST_SLOWDOWN = 10
 
 

@@ -93,7 +93,7 @@ class Inputs(unittest.TestCase):
     def test_places_are_drawn_apart_and_alike_for_one_seed(self):
         feeds = [feed("a", [4, 2]), feed("b", [4, 2]), feed("c", [])]
         types = [(name, "float32") for name in "abc"]
-        first, again, other = (graph.inputs(feeds, types, seed) for seed in (5, 5, 6))
+        first, again, other = (graph.sets({"inputs": feeds}, types, seed, False)[0] for seed in (5, 5, 6))
         self.assertEqual([name for name, _ in first], ["a", "b", "c"])
         self.assertEqual([array.shape for _, array in first], [(4, 2), (4, 2), ()])
         lists = [[array.tolist() for _, array in arrays] for arrays in (first, again, other)]
@@ -107,14 +107,27 @@ class Inputs(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "b"
             path.write_bytes(struct.pack("<3q", 1, -2, 1 << 40))
-            (_, array), = graph.inputs([feed("b", [3, 1], file=str(path))], [("b", "int64")], 1)
+            ((_, array),), = graph.sets({"inputs": [feed("b", [3, 1], file=str(path))]}, [("b", "int64")], 1, False)
             self.assertEqual(array.tolist(), [[1], [-2], [1 << 40]])
             array[0] = 5
             wrong = ((path, [2], "b has 24 bytes, not 16$"), (path.with_name("c"), [3], "No such file"))
             for file, shape, said in wrong:
                 with self.assertRaisesRegex(WorkerError, said) as refused:
-                    graph.inputs([feed("b", shape, file=str(file))], [("b", "int64")], 1)
+                    graph.sets({"inputs": [feed("b", shape, file=str(file))]}, [("b", "int64")], 1, False)
                 self.assertEqual(refused.exception.kind, "input")
+
+
+    def test_a_file_has_a_part_for_each_run_and_is_rotated_where_it_is_long(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "b"
+            path.write_bytes(bytes(range(4)))
+            case = {"inputs": [feed("b", [2], file=str(path))], "sets": 2}
+            runs = [array.tolist() for ((_, array),) in graph.sets(case, [("b", "uint8")], 1, True)]
+            self.assertEqual(runs, [[0, 1], [2, 3]])
+            path.write_bytes(bytes(number % 256 for number in range(graph.ROTATED)))
+            case = {"inputs": [feed("b", [graph.ROTATED], file=str(path))]}
+            (((_, array),),) = graph.sets(case, [("b", "uint8")], graph.ROTATED + 3, True)
+            self.assertEqual(array[:2].tolist(), [3, 4])
 
 
 @unittest.skipUnless(HAS_NUMPY, "numpy is not installed")
@@ -131,6 +144,21 @@ class Runs(unittest.TestCase):
             whole = [int(value) for value in struct.unpack("<6f", expected)]
             self.assertEqual((second["name"], second["dtype"]), ("z", "int64"))
             self.assertEqual(struct.unpack("<6q", base64.b64decode(second["data"])), tuple(whole))
+
+    def test_runs_of_a_sequence_are_fed_with_the_outputs_before(self):
+        sequence = job()
+        sequence["cases"][0].update(sets=3, state=[{"output": "y", "input": "a"}])
+        running = work.of(Fake(), sequence, CONTEXT)
+        sample = running.sample(running.request(0))
+        self.assertEqual(len(sample["marks_ns"]), 3)
+        tensors = sample["output"]["tensors"]
+        self.assertEqual([tensor["name"] for tensor in tensors], ["y", "z"] * 3)
+        # The fake graph gives its first input back.
+        self.assertEqual(len({tensor["data"] for tensor in tensors[::2]}), 1)
+        del sequence["cases"][0]["state"]
+        running = work.of(Fake(), sequence, CONTEXT)
+        tensors = running.sample(running.request(0))["output"]["tensors"]
+        self.assertEqual(len({tensor["data"] for tensor in tensors[::2]}), 3)
 
     def test_a_request_may_bring_a_seed_of_its_own(self):
         running = work.of(Fake(), job(), CONTEXT)

@@ -88,7 +88,7 @@ fn switch(what: &str) -> Option<Switch> {
 /// The engines that a request names, or the default ones if it names none.
 pub fn engines_of(request: &Request, engines: &dyn Engines) -> Result<Vec<configs::Engine>> {
     if request.study.arms.is_empty() {
-        if request.frameworks.is_empty() && configs::is_onnx(request.model()) {
+        if request.frameworks.is_empty() && engines.is_onnx(request.model()) {
             return engines.selected(&configs::OF_ONNX.map(str::to_owned));
         }
         return engines.selected(&request.frameworks);
@@ -292,7 +292,7 @@ pub(crate) fn mistakes_plan(
     named: &[Engine],
     engines: &dyn Engines,
 ) -> Result<StudyPlan> {
-    if configs::is_onnx(request.model()) {
+    if engines.is_onnx(request.model()) {
         return Err(Failure::usage(format!(
             "{}: `ab mistakes` takes a model that continues or encodes texts, and no ONNX file",
             request.model()

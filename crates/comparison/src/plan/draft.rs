@@ -422,6 +422,11 @@ pub trait Engines {
 
     /// Whether the model of this name encodes texts, rather than continuing them.
     fn encodes(&self, model: &str) -> Result<bool>;
+
+    /// Whether it is an ONNX file, as far as its name tells.
+    fn is_onnx(&self, model: &str) -> bool {
+        configs::is_onnx(model)
+    }
 }
 
 // The ways in which the program can fail. Each kind has an exit code (`docs/reference/cli.md`).

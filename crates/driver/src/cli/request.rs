@@ -8,7 +8,8 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, ColorChoice, Command, FromArgMatches};
 use comparison::plan::work::{encode, graph};
 use comparison::plan::{
-    Dims, Failure, NamedInput, PromptSource, Request, Result, SamplingAsked, StudySettings, flags,
+    Audio, Dims, Failure, NamedInput, PromptSource, Request, Result, SamplingAsked, State, StudySettings,
+    flags,
 };
 
 use super::help::OUTPUT;
@@ -177,11 +178,23 @@ pub(crate) struct GraphFlags {
     #[arg(long, value_name = "NAME=N,…", action = ArgAction::Append, help_heading = graph::TOPIC.1,
           hide_short_help = true)]
     dim: Vec<Dims>,
-    /// What an input of an ONNX file is given: ids=0..30000 draws, rate=16000 is one value, images=FILE.npy an array. Give it
-    /// again for each further input [default: drawn, floats from 0 to 1, whole numbers 0 and 1]
-    #[arg(long, value_name = "NAME=LOW..HIGH|NUMBER|FILE.npy", action = ArgAction::Append, allow_hyphen_values = true,
+    /// What an input of an ONNX file is given: ids=0..30000 draws, rate=16000 is one value, scales=[0,1] are two,
+    /// images=FILE.npy an array, images=FILE.png:-1..1 a picture, samples=FILE.wav:512 sound, a piece each run. Give it again
+    /// for each further input [default: drawn, floats from 0 to 1, whole numbers 0 and 1]
+    #[arg(long, value_name = "NAME=LOW..HIGH|NUMBER|FILE", action = ArgAction::Append, allow_hyphen_values = true,
           help_heading = graph::TOPIC.1, hide_short_help = true)]
     input: Vec<NamedInput>,
+    /// Outputs of an ONNX file that its next run is fed with: stateN=state; none feeds nothing [default: told by names such as
+    /// stateN and state, hn and h]
+    #[arg(long, value_name = "OUT=IN,…", help_heading = graph::TOPIC.1, hide_short_help = true)]
+    state: Option<State>,
+    /// Runs of a request, one after another [default: as many as a file of an input has; 32 with a state; else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = graph::TOPIC.1,
+          hide_short_help = true)]
+    runs: Option<u32>,
+    /// How much audio a run is about, for the real-time factor: seconds that it hears, or OUTPUT=HERTZ that it makes
+    #[arg(long, value_name = "SECONDS|OUT=HZ", help_heading = graph::TOPIC.1, hide_short_help = true)]
+    audio: Option<Audio>,
 }
 
 impl GraphFlags {
@@ -191,6 +204,13 @@ impl GraphFlags {
         }
         for NamedInput(name, asked) in &self.input {
             request.graph.inputs.insert(name.clone(), asked.clone());
+        }
+        if let Some(State(state)) = &self.state {
+            request.graph.state = Some(state.clone());
+        }
+        request.graph.runs = self.runs.or(request.graph.runs);
+        if let Some(audio) = &self.audio {
+            request.graph.audio = Some(audio.clone());
         }
     }
 }

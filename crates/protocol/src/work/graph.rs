@@ -23,6 +23,23 @@ pub struct GraphCase {
     /// Sets of inputs, a run each. The seed and a set's number determine what it draws.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub sets: usize,
+    /// Outputs that are the inputs of the next set's run: the runs of a request are a sequence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub state: Vec<Fed>,
+    /// Whether the numbers of files are rotated by the seed, as they are where a request has a seed of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rotated: bool,
+}
+
+/// Numbers from which on those of a file are rotated by a request's seed, so that a worker cannot know the answer from
+/// before: fewer are lengths and scales, whose places have a meaning.
+pub const ROTATED: usize = 1024;
+
+/// An output that a later run is fed with.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Fed {
+    pub output: String,
+    pub input: String,
 }
 
 fn one() -> usize {
@@ -49,7 +66,7 @@ pub enum Values {
     /// are equal. `docs/reference/protocol.md` says how they are drawn, so that workers in all languages draw
     /// the same.
     Drawn { low: f64, high: f64 },
-    /// A file of only the numbers, little-endian, row-major.
+    /// A file of only the numbers, little-endian, row-major: of one run, the same in all, or of each run in turn.
     File(PathBuf),
 }
 

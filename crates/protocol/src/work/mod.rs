@@ -16,7 +16,7 @@ pub use generate::{
     CacheUsage, Case, Continued, Decode, GenerateWork, HandOver, Hybrid, KvCache, KvCachePolicy, Padding,
     Sampling, Side,
 };
-pub use graph::{Feed, GraphCase, GraphWork, Tensor, Values};
+pub use graph::{Fed, Feed, GraphCase, GraphWork, ROTATED, Tensor, Values};
 use serde::{Deserialize, Serialize};
 
 use crate::Call;
@@ -115,6 +115,9 @@ pub enum Output {
     Tensors(Vec<Tensor>),
 }
 
+/// Tensors whose shapes are kept without their numbers.
+const KEPT_TENSORS: usize = 8;
+
 impl Output {
     /// `[batch][new tokens]`
     pub fn tokens(&self) -> &[Vec<u32>] {
@@ -144,11 +147,15 @@ impl Output {
         }
     }
 
-    /// Frees the numbers of vectors and tensors, which are large; other outputs stay.
+    /// Frees the numbers of vectors and tensors, which are large; other outputs stay, and the shapes of the first tensors:
+    /// the length of audio that was made is there.
     pub fn clear_numbers(&mut self) {
         match self {
             Output::Vectors(output) => output.vectors.clear(),
-            Output::Tensors(tensors) => tensors.clear(),
+            Output::Tensors(tensors) => {
+                tensors.truncate(KEPT_TENSORS);
+                tensors.iter_mut().for_each(|tensor| tensor.data = Vec::new());
+            }
             Output::Tokens(_) | Output::Steps(_) => {}
         }
     }

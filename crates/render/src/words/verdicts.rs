@@ -230,7 +230,7 @@ pub(crate) fn warnings_sentence(warning: &Warning) -> String {
             };
             format!(
                 "still changing: {}; their {} is of processes that slowed down or never settled; measure longer with \
-                 --new-tokens",
+                 --iterations",
                 contenders.iter().map(count).collect::<Vec<_>>().join(", "),
                 Metric::Latency.plain_title()
             )

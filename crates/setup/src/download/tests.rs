@@ -126,7 +126,7 @@ impl Fixture {
         let pin =
             Pin { version: "1.0".into(), directory: "piece".into(), wheels: vec![wheel], write: [].into() };
         let instead = "do without".to_owned();
-        let wanted = Wanted { piece: Piece::Model, pin, tags: vec!["any".to_owned()], instead };
+        let wanted = Wanted { name: Piece::Model.to_string(), pin, tags: vec!["any".to_owned()], instead };
         Self { cache: tempfile::tempdir().unwrap(), wanted, bytes }
     }
 

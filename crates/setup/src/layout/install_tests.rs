@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use zip::write::{SimpleFileOptions, ZipWriter};
 
 use super::*;
+use crate::Piece;
 
 const PIECE: Piece = Piece::Libtorch;
 
@@ -74,7 +75,12 @@ impl Fixture {
     }
 
     fn install_by(&self, fetch: FetchOne<'_>) -> Result<()> {
-        let wanted = Wanted { piece: PIECE, pin: self.pin.clone(), tags: Vec::new(), instead: String::new() };
+        let wanted = Wanted {
+            name: PIECE.to_string(),
+            pin: self.pin.clone(),
+            tags: Vec::new(),
+            instead: String::new(),
+        };
         let archive = |wheel: &Wheel, directory: &Path| {
             Ok(Archive { file: fetch(wheel, directory)?, name: String::new() })
         };
@@ -89,7 +95,7 @@ impl Fixture {
     }
 
     fn is_whole(&self) -> bool {
-        receipt::is_whole(self.cache.path(), PIECE, &self.pin)
+        receipt::is_whole(self.cache.path(), &PIECE.to_string(), &self.pin)
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -158,7 +164,7 @@ fn pieces_share_an_archive_and_one_that_fails_stops_no_other() {
         if piece == Piece::Onnxruntime {
             pin.wheels[0].requirement = "broken==1.0".into();
         }
-        Wanted { piece, pin, tags: Vec::new(), instead: String::new() }
+        Wanted { name: piece.to_string(), pin, tags: Vec::new(), instead: String::new() }
     });
     let fetch: Fetch<'_> = &|wheels, directory| {
         let names: Vec<_> = wheels.iter().map(|(_, wheel)| wheel.requirement.as_str()).collect();
@@ -168,8 +174,8 @@ fn pieces_share_an_archive_and_one_that_fails_stops_no_other() {
         Ok(vec![Ok(Archive { file, name: String::new() }), Err(BadInput("no network".into()).into())])
     };
     let failures = install(fixture.cache.path(), &wanted, fetch, Reporter::new(true)).unwrap();
-    assert_eq!(failures.keys().collect::<Vec<_>>(), [&Piece::Onnxruntime]);
-    assert!(tooling::is_bad_input(&failures[&Piece::Onnxruntime]));
+    assert_eq!(failures.keys().collect::<Vec<_>>(), ["onnxruntime"]);
+    assert!(tooling::is_bad_input(&failures["onnxruntime"]));
     assert_eq!(fixture.entries(), ["piece-0", "piece-2"]);
 }
 
@@ -237,9 +243,11 @@ fn what_differs_from_its_receipt_is_installed_again() {
             fs::write(fixture.file("lib/a.so"), "LIBRARY").unwrap();
         }),
         ("a file less", |fixture| fs::remove_file(fixture.file("include/x/y.h")).unwrap()),
-        ("no receipt", |fixture| fs::remove_file(fixture.file(&receipt::file_name(PIECE))).unwrap()),
+        ("no receipt", |fixture| {
+            fs::remove_file(fixture.file(&receipt::file_name(&PIECE.to_string()))).unwrap()
+        }),
         ("a torn receipt", |fixture| {
-            let receipt = fixture.file(&receipt::file_name(PIECE));
+            let receipt = fixture.file(&receipt::file_name(&PIECE.to_string()));
             let text = fs::read_to_string(&receipt).unwrap();
             fs::write(&receipt, &text[..text.len() / 2]).unwrap();
         }),
@@ -275,7 +283,7 @@ fn a_library_that_seems_to_have_changed_is_hashed_again() {
 fn a_deep_look_hashes_every_file() {
     let fixture = Fixture::new();
     fixture.install().unwrap();
-    let look = |look| receipt::state(fixture.cache.path(), PIECE, &fixture.pin, look);
+    let look = |look| receipt::state(fixture.cache.path(), &PIECE.to_string(), &fixture.pin, look);
     assert_eq!(look(Look::Deep), State::Whole);
     // Neither its size nor its time of change says so.
     let library = fixture.file("lib/a.so");

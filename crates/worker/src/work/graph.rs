@@ -1,10 +1,11 @@
-//! An ONNX file: each request is a run of it, from prepared inputs to outputs in host memory.
+//! An ONNX file: each request is a run of it, from prepared inputs to outputs in host memory, or a sequence of runs of
+//! which each is fed with state of the one before.
 
 use std::path::Path;
 
 use bundle::Dtype;
 use half::f16;
-use protocol::{Call, Feed, GraphWork, Input, Output, ParityTask, Values};
+use protocol::{Call, Fed, GraphWork, Input, Output, ParityTask, ROTATED, Values};
 
 use super::served::{Callers, Requests};
 use super::{Part, Request, Serving, Workload};
@@ -16,41 +17,83 @@ pub(crate) struct Running<'a, E> {
     work: &'a GraphWork,
     callers: Callers<'a, E>,
     pace: Pace,
+    /// The inputs of the runs of the request under way that are still to come, the next one last.
+    coming: Vec<Vec<Tensor>>,
+    /// The outputs of its last run, and before them those of all others.
+    last: Vec<Tensor>,
     outputs: Vec<Tensor>,
 }
 
 impl<'a, E: InferenceEngine> Running<'a, E> {
     pub(crate) fn new(work: &'a GraphWork, pace: Pace, serving: Serving<'a, E>) -> Running<'a, E> {
-        Running { work, callers: Callers::new(serving), pace, outputs: Vec::new() }
+        Running {
+            work,
+            callers: Callers::new(serving),
+            pace,
+            coming: Vec::new(),
+            last: Vec::new(),
+            outputs: Vec::new(),
+        }
     }
 
+    /// The inputs of every set of a case, with drawn values that follow from `seed`.
     fn sets(
         &self,
         types: &[(String, Dtype)],
-        case: usize,
+        (case, rotated): (usize, bool),
         seed: u64,
     ) -> Result<Vec<Vec<Tensor>>, ServeError> {
-        (0..self.work.cases[case].sets).map(|set| self.inputs(types, case, of_set(seed, set))).collect()
-    }
-
-    /// The inputs of a case, with drawn values that follow from `seed`.
-    fn inputs(&self, types: &[(String, Dtype)], case: usize, seed: u64) -> Result<Vec<Tensor>, ServeError> {
-        let feeds = &self.work.cases[case].inputs;
-        if !feeds.iter().map(|feed| &feed.name).eq(types.iter().map(|(name, _)| name)) {
+        let case = &self.work.cases[case];
+        if !case.inputs.iter().map(|feed| &feed.name).eq(types.iter().map(|(name, _)| name)) {
             return Err(ServeError::Job(
                 "a run has a tensor for each input of the graph, in its order".into(),
             ));
         }
-        let tensor = |(place, (feed, (_, dtype))): (usize, (&Feed, &(String, Dtype)))| {
+        let mut sets = vec![Vec::with_capacity(types.len()); case.sets];
+        for (place, (feed, (_, dtype))) in case.inputs.iter().zip(types).enumerate() {
             let elements = Tensor::elements(&feed.shape);
-            let data = match &feed.values {
-                Values::Drawn { low, high } => drawn(*dtype, elements, (*low, *high), of_place(seed, place)),
-                Values::File(path) => read(path, *dtype, elements)?,
+            let file = match &feed.values {
+                Values::File(path) => {
+                    let rotation = rotated.then(|| of_place(seed, place));
+                    Some(read(path, *dtype, (elements, case.sets), rotation)?)
+                }
+                Values::Drawn { .. } => None,
             };
-            Ok(Tensor { name: feed.name.clone(), dtype: *dtype, shape: feed.shape.clone(), data })
-        };
-        feeds.iter().zip(types).enumerate().map(tensor).collect()
+            for (number, set) in sets.iter_mut().enumerate() {
+                let data = match (&feed.values, &file) {
+                    (Values::Drawn { low, high }, _) => {
+                        drawn(*dtype, elements, (*low, *high), of_place(of_set(seed, number), place))
+                    }
+                    (_, Some(file)) => {
+                        let bytes = elements * dtype.bytes();
+                        let start = if file.len() > bytes { number * bytes } else { 0 };
+                        file[start..start + bytes].to_vec()
+                    }
+                    (Values::File(_), None) => Vec::new(),
+                };
+                set.push(Tensor { name: feed.name.clone(), dtype: *dtype, shape: feed.shape.clone(), data });
+            }
+        }
+        Ok(sets)
     }
+}
+
+/// Puts the outputs of a run where the next one reads them.
+fn hand_over(outputs: &[Tensor], state: &[Fed], next: &mut [Tensor]) -> Result<()> {
+    for Fed { output, input } in state {
+        let from = outputs.iter().find(|tensor| tensor.name == *output);
+        let to = next.iter_mut().find(|tensor| tensor.name == *input);
+        let (Some(from), Some(to)) = (from, to) else {
+            return Err(EngineError::Input(format!("no output {output} that is fed to an input {input}")));
+        };
+        if from.dtype != to.dtype {
+            let (ours, theirs) = (from.dtype, to.dtype);
+            return Err(EngineError::Input(format!("{output} is of {ours}, and {input} takes {theirs}")));
+        }
+        to.shape.clone_from(&from.shape);
+        to.data.clone_from(&from.data);
+    }
+    Ok(())
 }
 
 /// Sets of inputs that callers have run.
@@ -121,7 +164,10 @@ impl<E: InferenceEngine> Workload<E> for Running<'_, E> {
     }
 
     fn marks(&self) -> usize {
-        1
+        match self.callers.load() {
+            Some(_) => 1,
+            None => self.work.cases.iter().map(|case| case.sets).max().unwrap_or(1),
+        }
     }
 
     fn check(&self, _: usize, input: &Input, _: Part) -> Result<(), ServeError> {
@@ -139,8 +185,10 @@ impl<E: InferenceEngine> Workload<E> for Running<'_, E> {
         let graph = engine.graph()?.graph();
         let types: Vec<(String, Dtype)> =
             graph.inputs.iter().map(|input| (input.name.clone(), input.dtype)).collect();
-        let sets = self.sets(&types, case, seed)?;
+        let rotated = is_asked || self.work.cases[case].rotated;
+        let mut sets = self.sets(&types, (case, rotated), seed)?;
         self.outputs.clear();
+        self.last.clear();
         if let Some(load) = self.callers.load() {
             let runs = (Runs { sets, pace: self.pace }, load);
             let seed = std::iter::once(seed);
@@ -148,19 +196,40 @@ impl<E: InferenceEngine> Workload<E> for Running<'_, E> {
             self.outputs = outputs.concat();
             return Ok(request);
         }
+        let runs = sets.len();
+        sets.reverse();
+        self.coming = sets;
+        let Some(first) = self.coming.pop() else {
+            return Err(ServeError::Job("a case has at least one set of inputs".into()));
+        };
         let engine = engine.graph()?;
-        let mut request = None;
-        for set in &sets {
-            engine.feed(set)?;
-            let request = request.get_or_insert_with(|| Request::start(case, Vec::with_capacity(sets.len())));
-            self.pace.keep(|| engine.run())?;
-            request.mark();
-            self.outputs.append(&mut engine.outputs()?);
-        }
-        request.ok_or_else(|| ServeError::Job("a case has at least one set of inputs".into()))
+        engine.feed(&first)?;
+        let mut request = Request::start(case, Vec::with_capacity(runs));
+        self.pace.keep(|| engine.run())?;
+        request.mark();
+        self.last = engine.outputs()?;
+        Ok(request)
     }
 
-    fn advance(&mut self, _: &mut E, _: &mut Request, _: (usize, Option<Input>)) -> Result<(), ServeError> {
+    /// Runs what follows in a sequence. Handing its state over is part of a run: programs read the outputs of one and feed
+    /// them to the next, too.
+    fn advance(
+        &mut self,
+        engine: &mut E,
+        request: &mut Request,
+        (more, _): (usize, Option<Input>),
+    ) -> Result<(), ServeError> {
+        let engine = engine.graph()?;
+        request.resume();
+        for _ in 0..more {
+            let Some(mut inputs) = self.coming.pop() else { break };
+            hand_over(&self.last, &self.work.cases[request.case].state, &mut inputs)?;
+            self.outputs.append(&mut self.last);
+            engine.feed(&inputs)?;
+            self.pace.keep(|| engine.run())?;
+            self.last = engine.outputs()?;
+            request.mark();
+        }
         Ok(())
     }
 
@@ -171,7 +240,7 @@ impl<E: InferenceEngine> Workload<E> for Running<'_, E> {
             shape: tensor.shape.clone(),
             data: tensor.data.clone(),
         };
-        Output::Tensors(self.outputs.iter().map(tensor).collect())
+        Output::Tensors(self.outputs.iter().chain(&self.last).map(tensor).collect())
     }
 
     fn calls(&self) -> Vec<Call> {
@@ -183,12 +252,22 @@ impl<E: InferenceEngine> Workload<E> for Running<'_, E> {
     }
 }
 
-fn read(path: &Path, dtype: Dtype, elements: usize) -> Result<Vec<u8>, ServeError> {
+/// The numbers of a file: of one run, or of each of so many.
+fn read(
+    path: &Path,
+    dtype: Dtype,
+    (elements, runs): (usize, usize),
+    rotation: Option<u64>,
+) -> Result<Vec<u8>, ServeError> {
     let bytes = elements * dtype.bytes();
     let mut data =
         std::fs::read(path).map_err(|error| EngineError::Input(format!("{}: {error}", path.display())))?;
-    if data.len() != bytes {
+    if data.len() != bytes && data.len() != bytes * runs {
         return Err(ServeError::Job(format!("{} has {} bytes, not {bytes}", path.display(), data.len())));
+    }
+    let numbers = data.len() / dtype.bytes();
+    if let Some(seed) = rotation.filter(|_| numbers >= ROTATED) {
+        data.rotate_left((seed % numbers as u64) as usize * dtype.bytes());
     }
     if dtype == Dtype::Bool {
         // A file may hold others, which no framework has to expect.
@@ -257,6 +336,40 @@ mod tests {
         assert_eq!(parted(one, 2).unwrap(), sets);
         let undivided = parted(vec![tensor(&[3], &[1, 2, 3])], 2).unwrap_err().to_string();
         assert!(undivided.contains("has no part for each"), "{undivided}");
+    }
+
+    #[test]
+    fn state_goes_from_a_run_to_the_next() {
+        let tensor = |name: &str, dtype, data: &[u8]| Tensor {
+            name: name.into(),
+            dtype,
+            shape: vec![data.len()],
+            data: data.to_vec(),
+        };
+        let outputs = [tensor("y", Dtype::Uint8, &[9]), tensor("stateN", Dtype::Uint8, &[1, 2])];
+        let mut next = [tensor("x", Dtype::Uint8, &[5]), tensor("state", Dtype::Uint8, &[0])];
+        let fed = |output: &str| [Fed { output: output.into(), input: "state".into() }];
+        hand_over(&outputs, &fed("stateN"), &mut next).unwrap();
+        assert_eq!(next, [tensor("x", Dtype::Uint8, &[5]), tensor("state", Dtype::Uint8, &[1, 2])]);
+        assert!(hand_over(&outputs, &fed("z"), &mut next).unwrap_err().to_string().contains("no output z"));
+        let mut other = [tensor("state", Dtype::Int8, &[0])];
+        let wrong = hand_over(&outputs, &fed("y"), &mut other).unwrap_err().to_string();
+        assert!(wrong.contains("y is of uint8, and state takes int8"), "{wrong}");
+    }
+
+    #[test]
+    fn a_file_has_the_numbers_of_one_run_or_of_each_and_is_rotated_where_it_is_long() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x");
+        std::fs::write(&path, [1, 2, 3, 4]).unwrap();
+        let read = |size, rotation| read(&path, Dtype::Uint8, size, rotation);
+        assert_eq!(read((4, 1), Some(1)).unwrap(), [1, 2, 3, 4], "too few to rotate");
+        assert_eq!(read((2, 2), None).unwrap(), [1, 2, 3, 4]);
+        assert!(read((3, 2), None).unwrap_err().to_string().contains("has 4 bytes, not 3"));
+        let long: Vec<u8> = (0..ROTATED).map(|number| number as u8).collect();
+        std::fs::write(&path, &long).unwrap();
+        let rotated = super::read(&path, Dtype::Uint8, (ROTATED, 1), Some(ROTATED as u64 + 3)).unwrap();
+        assert_eq!((&rotated[..2], rotated[ROTATED - 1]), (&[3, 4][..], 2));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-"""An ONNX file: each request is a run of it, from inputs that lie ready to outputs in host memory.
+"""An ONNX file: each request is a run of it, from inputs that lie ready to outputs in host memory, or a sequence of runs
+of which each is fed with state of the one before.
 
 numpy is imported where it is needed, since workers without it refuse such work in words.
 """
@@ -14,7 +15,7 @@ MASK = (1 << 64) - 1
 
 
 class Running(Workload):
-    """Runs a graph. A request's only mark: the end."""
+    """Runs a graph. A request's marks: the end of each run."""
 
     def __init__(self, adapter, work, context, is_fed):
         super().__init__(adapter, {**work, "new_tokens": 0}, context)
@@ -24,7 +25,8 @@ class Running(Workload):
         names = [name for name, _ in self._types]
         if any([feed["name"] for feed in case["inputs"]] != names for case in self.cases):
             raise bad_input("a run has a tensor for each input of the graph, in its order")
-        self.marks = 1
+        self.marks = max(case.get("sets", 1) for case in self.cases)
+        self._coming, self._done = [], []
 
     def check(self, case, given):
         """Refuses what a request of this case cannot be given."""
@@ -33,8 +35,10 @@ class Running(Workload):
             raise bad_input("a request that runs a graph may be given a seed alone")
 
     def begin(self, case, given=None):
-        feeds, seed = self.cases[case]["inputs"], (given or self.cases[case])["seed"]
-        self.adapter.feed(inputs(feeds, self._types, seed))
+        asked, seed = self.cases[case], (given or self.cases[case])["seed"]
+        self._coming = sets(asked, self._types, seed, given is not None or asked.get("rotated", False))
+        self._done = []
+        self.adapter.feed(self._coming.pop(0))
         request = Request(case)
         request.begin()
         self.adapter.run_graph()
@@ -42,10 +46,23 @@ class Running(Workload):
         return request
 
     def advance(self, request, marks, given=None):
-        """There is nothing behind the only mark."""
+        """Runs what follows in a sequence. Handing its state over is part of a run."""
+        state = self.cases[request.case].get("state", [])
+        request.resume()
+        for _ in range(min(marks, len(self._coming))):
+            # Copies: a runtime may write the next run's over them.
+            outputs = [(name, array.copy()) for name, array in self.adapter.graph_outputs()]
+            self._done += outputs
+            values, given = dict(outputs), dict(self._coming.pop(0))
+            for fed in state:
+                given[fed["input"]] = values[fed["output"]]
+            self.adapter.feed(list(given.items()))
+            self.adapter.run_graph()
+            request.mark()
 
     def output(self, request):
-        return {"tensors": [said(name, array) for name, array in self.adapter.graph_outputs()]}
+        outputs = self._done + self.adapter.graph_outputs()
+        return {"tensors": [said(name, array) for name, array in outputs]}
 
     def along(self, outputs):
         """The cases as they are: they follow no outputs."""
@@ -55,16 +72,23 @@ class Running(Workload):
         raise bad_input("requests that run a graph have no logits")
 
 
-def inputs(feeds, types, seed):
-    """Names and arrays of a run. `types`: name and type of each. What is drawn follows from `seed`."""
-    arrays = []
-    for place, (feed, (name, dtype)) in enumerate(zip(feeds, types)):
+def sets(case, types, seed, rotated):
+    """Names and arrays of each run of a case. `types`: name and type of each input. What is drawn follows from `seed`."""
+    runs = case.get("sets", 1)
+    arrays = [[] for _ in range(runs)]
+    for place, (feed, (name, dtype)) in enumerate(zip(case["inputs"], types)):
         shape, values = feed["shape"], feed["values"]
+        elements = prod(shape)
+        whole = None
         if "file" in values:
-            array = read(values["file"], dtype, prod(shape))
-        else:
-            array = drawn(dtype, prod(shape), values["drawn"], of_place(seed, place))
-        arrays.append((name, array.reshape(shape)))
+            whole = read(values["file"], dtype, (elements, runs), of_place(seed, place) if rotated else None)
+        for run in range(runs):
+            if whole is None:
+                array = drawn(dtype, elements, values["drawn"], of_place(of_set(seed, run), place))
+            else:
+                start = run * elements if len(whole) > elements else 0
+                array = whole[start : start + elements]
+            arrays[run].append((name, array.reshape(shape)))
     return arrays
 
 
@@ -75,8 +99,12 @@ def said(name, array):
     return {"name": name, "dtype": array.dtype.name, "shape": list(array.shape), "data": text}
 
 
-def read(path, dtype, elements):
-    """The numbers of a file that has nothing else."""
+# Numbers from which on a file's are rotated: fewer are lengths and scales, whose places have a meaning.
+ROTATED = 1024
+
+
+def read(path, dtype, size, rotation=None):
+    """The numbers of a file that has nothing else, of one run or of each: `size` is elements of a run, and runs."""
     import numpy
 
     try:
@@ -84,13 +112,23 @@ def read(path, dtype, elements):
     except OSError as error:
         raise bad_input(f"{path}: {error}") from None
     dtype = numpy.dtype(dtype)
-    if len(data) != elements * dtype.itemsize:
+    elements, runs = size
+    if len(data) not in (elements * dtype.itemsize, runs * elements * dtype.itemsize):
         raise bad_input(f"{path} has {len(data)} bytes, not {elements * dtype.itemsize}")
+    numbers = len(data) // dtype.itemsize
+    if rotation is not None and numbers >= ROTATED:
+        start = rotation % numbers * dtype.itemsize
+        data = data[start:] + data[:start]
     if dtype.kind == "b":
         # A file may hold others than 0 and 1, which no framework has to expect.
         return numpy.frombuffer(data, numpy.uint8) != 0
     # A copy, since bytes cannot be written to.
     return numpy.frombuffer(data, dtype.newbyteorder("<")).astype(dtype)
+
+
+def of_set(seed, run):
+    """What the values of this run follow from: those of the first from the seed itself."""
+    return (seed + run * 0xA0761D6478BD642F) & MASK
 
 
 def of_place(seed, place):

@@ -11,7 +11,7 @@ mod tests;
 use std::ops::Range;
 
 use process::{Form, Request};
-use protocol::Sample;
+use protocol::{Output, Sample};
 use serde::{Deserialize, Serialize};
 use strum::{EnumMessage, VariantArray};
 use table::ENTRIES;
@@ -20,7 +20,7 @@ use crate::facts::evidence::Evidence;
 use crate::facts::impossible::{BYTES, DAY};
 use crate::facts::run::Run;
 use crate::judge::work::Selection;
-pub use crate::judge::work::Size;
+pub use crate::judge::work::{AudioSize, Size};
 use crate::plan::{Plan, WorkKind};
 
 struct Entry {
@@ -391,7 +391,7 @@ pub enum Metric {
     EncodedTokens,
     /// Encoders: share of the computed positions that hold no token, percent.
     PaddingShare,
-    /// ONNX files: inputs ready → all outputs in host memory, mean over requests, milliseconds.
+    /// ONNX files: inputs ready → all outputs in host memory, mean over runs, milliseconds.
     RunTime,
     /// ONNX files: runs ÷ their time, mean over requests, runs per second.
     RunThroughput,
@@ -403,6 +403,8 @@ pub enum Metric {
     CallLatency,
     /// Several callers at a given rate: requests answered a second ÷ that rate, percent; below 100 it is overloaded.
     KeptUp,
+    /// ONNX files that hear or speak: time of a request ÷ length of its audio; below 1 it keeps pace.
+    RealTimeFactor,
 }
 
 // Figures of single requests and processes, from which metrics are computed.
@@ -411,6 +413,24 @@ pub enum Metric {
 fn a_second(request: &Request<'_>, count: usize) -> Option<f64> {
     let ns = request.sample.marks_ns.end() as f64;
     (ns > 0.0).then(|| count as f64 * 1e9 / ns)
+}
+
+/// The mean time of a request's runs.
+fn run_ms(request: &Request<'_>) -> Option<f64> {
+    let runs = request.sample.marks_ns.len();
+    (runs > 0).then(|| ms(request.sample.marks_ns.end()) / runs as f64)
+}
+
+/// Time ÷ length of the audio.
+fn real_time(request: &Request<'_>) -> Option<f64> {
+    let audio_ns = match (request.size.audio?, &request.sample.output) {
+        (AudioSize::Whole(ns), _) => ns as f64,
+        (AudioSize::Output { place, sample_ps }, Output::Tensors(tensors)) => {
+            tensors.get(place)?.shape.iter().product::<usize>() as f64 * sample_ps as f64 / 1e3
+        }
+        _ => return None,
+    };
+    (audio_ns > 0.0).then(|| request.sample.marks_ns.end() as f64 / audio_ns)
 }
 
 /// The rate at which the requests were due.
@@ -451,6 +471,7 @@ const LATENCIES: &[WorkKind] = &[
     WorkKind::Encoding,
     WorkKind::SingleText,
     WorkKind::Graph,
+    WorkKind::Audio,
     WorkKind::Callers,
     WorkKind::Arrivals,
     WorkKind::Goodput,
@@ -468,7 +489,9 @@ const GOODPUT: &[WorkKind] = &[WorkKind::Goodput];
 
 const ARRIVALS: &[WorkKind] = &[WorkKind::Arrivals];
 
-const RUNS: &[WorkKind] = &[WorkKind::Graph];
+const RUNS: &[WorkKind] = &[WorkKind::Graph, WorkKind::Audio];
+
+const AUDIO: &[WorkKind] = &[WorkKind::Audio];
 
 const SINGLE_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::SingleText];
 

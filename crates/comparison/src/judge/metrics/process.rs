@@ -47,7 +47,9 @@ pub(super) fn figure(
 ) -> Option<f64> {
     let round = || Round::new(|sample, size| metric.of_parts(sample, size), cases, plan, evidence, run);
     match metric.entry().source {
-        Source::Reading(reading) => reading(run, Size { batch: plan.work.batch(), prompt_tokens: 0 }),
+        Source::Reading(reading) => {
+            reading(run, Size { batch: plan.work.batch(), prompt_tokens: 0, audio: None })
+        }
         Source::Quotient(above, below) => {
             let of = |metric| figure(metric, form, cases, plan, evidence, run);
             Some(of(above)? / of(below)?).filter(|figure| figure.is_finite())
@@ -216,7 +218,10 @@ impl<'a> Request<'a> {
         }
         match &self.sample.output {
             Output::Vectors(_) if self.size.batch == 1 => vec![self.sample.marks_ns.end()],
-            Output::Tensors(_) => vec![self.sample.marks_ns.end()],
+            Output::Tensors(_) => {
+                let marks = &self.sample.marks_ns;
+                [marks.first()].into_iter().chain(marks.gaps()).collect()
+            }
             Output::Vectors(_) => Vec::new(),
             _ => self.sample.timed_gaps().collect(),
         }

@@ -6,10 +6,10 @@
 use super::Phrases;
 use super::process::{Steps, decoded_a_second, padding};
 use super::{
-    ARRIVALS, CALLERS, GIVEN, GOODPUT, LATENCIES, MANY_TEXTS, RUNS, SINGLE_TEXTS, STEPS, TEXTS, TOKENS,
+    ARRIVALS, AUDIO, CALLERS, GIVEN, GOODPUT, LATENCIES, MANY_TEXTS, RUNS, SINGLE_TEXTS, STEPS, TEXTS, TOKENS,
 };
 use super::{Entry, Source};
-use super::{a_second, goodput, kept_up, ms, whole_s};
+use super::{a_second, goodput, kept_up, ms, real_time, run_ms, whole_s};
 use crate::judge::metrics::Metric;
 
 /// The usual values of an entry. An entry gives its metric, its source, and its own differences.
@@ -318,7 +318,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "Time of a Run (ms)",
         short_title: Some("Run (ms)"),
         words: "time of a run",
-        ..entry(Metric::RunTime, Source::Mean(|request| Some(ms(request.sample.marks_ns.end()))))
+        ..entry(Metric::RunTime, Source::Mean(run_ms))
     },
     Entry {
         kinds: RUNS,
@@ -328,7 +328,10 @@ pub(super) const ENTRIES: &[Entry] = &[
         unit: "runs/s",
         higher_is_better: true,
         phrases: told("runs it", "faster", "runs it fastest", "run it equally fast"),
-        ..entry(Metric::RunThroughput, Source::Mean(|request| a_second(request, 1)))
+        ..entry(
+            Metric::RunThroughput,
+            Source::Mean(|request| a_second(request, request.sample.marks_ns.len())),
+        )
     },
     Entry {
         kinds: GIVEN,
@@ -372,5 +375,12 @@ pub(super) const ENTRIES: &[Entry] = &[
         unit: "%",
         higher_is_better: true,
         ..entry(Metric::KeptUp, Source::Mean(kept_up))
+    },
+    Entry {
+        kinds: AUDIO,
+        title: "Real-Time Factor (s/s)",
+        words: "real-time factor",
+        unit: "s/s",
+        ..entry(Metric::RealTimeFactor, Source::Mean(real_time))
     },
 ];

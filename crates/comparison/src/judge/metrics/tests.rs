@@ -222,7 +222,7 @@ fn denoised() -> Sample {
 
 #[test]
 fn a_request_of_masked_diffusion_has_steps_in_place_of_gaps() {
-    let size = Size { batch: 2, prompt_tokens: 8 };
+    let size = Size { batch: 2, prompt_tokens: 8, audio: None };
     let of = |metric: Metric| metric.of_request(&denoised(), size);
     assert_eq!((of(Metric::StepTime), of(Metric::Total)), (Some(30.0), Some(90.0)));
     assert!((of(Metric::DenoisingThroughput).unwrap() - 12.0 / 0.09).abs() < 1e-9);

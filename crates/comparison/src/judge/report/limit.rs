@@ -15,7 +15,7 @@ use crate::judge::metrics::{Metric, by_round, by_round_of};
 use crate::judge::report::memory::{kv_cache_bytes, kv_cache_element};
 use crate::judge::work::encode;
 use crate::plan::work::Generate;
-use crate::plan::{Contender, Plan, Prompted};
+use crate::plan::{self, Contender, Plan, Prompted};
 
 /// The least work of a model's computation, from its shapes and its stored weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -329,6 +329,10 @@ fn above_bandwidth(plan: &Plan, evidence: &Evidence, label: &str, limit: &Limit)
 /// The gaps give one throughput; the time of whole iterations, less the first tokens, another. Gaps that are longer than
 /// the whole are a slow moment that it missed, if the driver's clock saw as much time.
 fn samples_disagree(plan: &Plan, run: &Run) -> Option<String> {
+    // Between sequences of runs, a worker reads files of inputs and draws others.
+    if matches!(plan.work, plan::Work::Graph(_)) {
+        return None;
+    }
     let wall = run.usage()?.wall_ns as f64;
     // All requests, including those of repeated blocks: the wall time includes them.
     let cases = run.all_requests();

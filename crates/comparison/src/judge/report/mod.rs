@@ -171,8 +171,9 @@ impl Report {
     pub fn table_metrics(&self) -> Vec<Metric> {
         let mut metrics = Metric::in_table(self.plan.work.kind()).to_vec();
         let is_shown = |row: &Row| row.first_request_excess.is_some_and(|excess| excess > SHOWN_EXCESS);
-        // With requests of one mark, it equals the cold start.
+        // With requests of one mark, it equals the cold start; of a sequence of runs, no figure is of a whole request.
         if self.plan.work.marks() > 1
+            && metrics.contains(&Metric::Total)
             && self.rows.iter().any(is_shown)
             && let Some(cold) = metrics.iter().position(|&metric| metric == Metric::ColdStart)
         {

@@ -4,11 +4,13 @@ use bundle::Dtype;
 use half::f16;
 use protocol::{Tensor, Values};
 
-use super::Selection;
+use super::{AudioSize, Selection};
 use crate::facts::agreement::VectorAgreement;
 use crate::history::Case;
 use crate::judge::metrics::Metric::*;
 use crate::plan::work::Graph;
+use crate::plan::work::graph::Audio;
+use crate::plan::{Work, WorkKind};
 
 pub(super) const NAME: &str = "graph";
 
@@ -23,6 +25,41 @@ pub(super) const RUNS: Selection = Selection {
     replaces_in_tables: true,
     follows: &[(RunTime, RunThroughput)],
 };
+
+/// The same where it is known how much audio a run is about.
+pub(super) const AUDIO: Selection = Selection {
+    replaced: &[
+        (Latency, RunTime),
+        (Throughput, RunThroughput),
+        (FirstToken, RunTime),
+        (PrefillThroughput, RunThroughput),
+        (Total, RealTimeFactor),
+    ],
+    replaces_in_tables: true,
+    follows: &[(RunTime, RunThroughput), (RealTimeFactor, RunThroughput)],
+};
+
+/// How the length of a request's audio is known.
+pub(super) fn audio(work: &Work) -> Option<AudioSize> {
+    let Work::Graph(graph) = work else { return None };
+    Some(match graph.audio.as_ref()? {
+        Audio::Seconds(seconds) => {
+            let runs = graph.cases.first().map_or(1, |case| case.sets);
+            AudioSize::Whole((seconds * runs as f64 * 1e9) as u64)
+        }
+        Audio::Output { name, rate } => AudioSize::Output {
+            place: graph.outputs.iter().position(|output| output == name)?,
+            sample_ps: (1e12 / rate) as u64,
+        },
+    })
+}
+
+/// The kind of work of a record of runs.
+pub(super) fn kind(case: &Case) -> WorkKind {
+    if case.other.contains_key(AUDIO_FIELD) { WorkKind::Audio } else { WorkKind::Graph }
+}
+
+const AUDIO_FIELD: &str = "audio";
 
 /// Allowed difference between kernels of one operator with results from 0 to 1: 17 steps of f32 at 1. The
 /// sigmoids at the end of rapidocr's text detector differ by 1.5e-7 to 4.5e-7 between ort with and without
@@ -92,7 +129,12 @@ pub(super) fn case(work: &Graph) -> Case {
     };
     let inputs: Vec<Vec<serde_json::Value>> =
         work.cases.iter().map(|run| run.inputs.iter().map(shapes).collect()).collect();
-    let other = [("work".to_owned(), NAME.into()), ("inputs".to_owned(), inputs.into())];
+    let mut other = vec![("work".to_owned(), NAME.into()), ("inputs".to_owned(), inputs.into())];
+    let runs = work.cases.first().map_or(1, |case| case.sets);
+    if runs > 1 && work.load.is_none() {
+        other.push(("runs".to_owned(), runs.into()));
+    }
+    other.extend(work.audio.as_ref().map(|audio| (AUDIO_FIELD.to_owned(), serde_json::json!(audio))));
     Case { other: other.into_iter().collect(), ..Case::default() }
 }
 

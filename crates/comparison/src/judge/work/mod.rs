@@ -32,6 +32,7 @@ impl Selection {
             WorkKind::OneToken => &ONE_TOKEN,
             WorkKind::Denoising => &STEPS,
             WorkKind::Graph => &graph::RUNS,
+            WorkKind::Audio => &graph::AUDIO,
             WorkKind::Callers => &CALLERS,
             WorkKind::Arrivals => &ARRIVALS,
             WorkKind::Goodput => &GOODPUT,
@@ -131,7 +132,7 @@ pub(crate) fn kind(case: &Case) -> WorkKind {
     let is_called = |name: &str| case.other.get("work").is_some_and(|work| work == name);
     match case.steps {
         _ if is_called(encode::NAME) => encode::kind(case),
-        _ if is_called(graph::NAME) => WorkKind::Graph,
+        _ if is_called(graph::NAME) => graph::kind(case),
         Some(_) => WorkKind::Denoising,
         None if case.new_tokens <= 1 => WorkKind::OneToken,
         None => WorkKind::TokenByToken,
@@ -145,13 +146,24 @@ pub struct Size {
     pub batch: usize,
     /// Number of prompt tokens in all sequences.
     pub prompt_tokens: usize,
+    /// The audio of a request, of work that hears or speaks.
+    pub audio: Option<AudioSize>,
+}
+
+/// How the length of a request's audio is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AudioSize {
+    /// In nanoseconds.
+    Whole(u64),
+    /// By the elements of the output with this place, and picoseconds of each.
+    Output { place: usize, sample_ps: u64 },
 }
 
 impl Size {
     /// The size of one request of a case.
     pub fn request(plan: &Plan, case: usize) -> Size {
         let (batch, prompt_tokens) = plan.work.size(case);
-        Size { batch, prompt_tokens }
+        Size { batch, prompt_tokens, audio: graph::audio(&plan.work) }
     }
 }
 

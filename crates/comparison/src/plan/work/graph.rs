@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bundle::{Dtype, Graph as Description, GraphInput, Size};
-use protocol::{Feed, GraphCase, GraphWork, Input, KvCache, Load, Output, Sample, Serve, Values};
+use protocol::{Fed, Feed, GraphCase, GraphWork, Input, KvCache, Load, Output, Sample, Serve, Values};
 use serde::{Deserialize, Serialize};
-pub use sizes::{Dims, GraphAsked, InputAsked, NamedInput, dims};
-use sizes::{combinations, named, of_files, shape_words};
+pub use sizes::{Audio, Dims, GraphAsked, InputAsked, NamedInput, State, dims};
+use sizes::{combinations, named, of_files, recognised, shape_words};
 
 use super::{Describe, Proof, WorkKind};
 use crate::plan::serving::UsualRequests;
@@ -28,6 +28,9 @@ const MOST_CASES: usize = 64;
 const MOST_BYTES: u128 = 1 << 33;
 /// Requests of several callers.
 const USUAL_REQUESTS: UsualRequests = UsualRequests { each: 4, least: 16 };
+/// Runs of a request that is a sequence, where their number is not named.
+const USUAL_RUNS: usize = 32;
+const MOST_RUNS: usize = 10_000;
 /// Different sets of inputs of several callers.
 const DISTINCT_INPUTS: usize = 8;
 
@@ -42,6 +45,12 @@ pub struct Graph {
     /// If given, one of several callers makes each request, for a run each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
+    /// Outputs that the next run of a request is fed with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub state: Vec<Fed>,
+    /// How much audio a run is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audio: Option<Audio>,
 }
 
 /// The inputs of a run.
@@ -51,7 +60,7 @@ pub struct Run {
     pub inputs: Vec<Feed>,
     /// Seed of drawn values.
     pub seed: u64,
-    /// Sets of inputs, drawn independently: callers ask for them in turn.
+    /// Sets of inputs, drawn independently: callers ask for them in turn, a sequence runs one after another.
     #[serde(default = "one")]
     pub sets: usize,
 }
@@ -64,9 +73,12 @@ fn one() -> usize {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given {
     pub dtype: Dtype,
+    /// That of one run.
     pub shape: Vec<usize>,
     /// Only the numbers, little-endian, row-major.
     pub numbers: PathBuf,
+    /// Runs that have a part each; 1 if all have the same.
+    pub runs: usize,
 }
 
 /// Rejects settings for an ONNX file if the model is none.
@@ -74,7 +86,10 @@ pub(super) fn refuse(request: &Request) -> Result<()> {
     if request.graph.is_default() {
         return Ok(());
     }
-    Err(Failure::usage(format!("--dim and --input are for ONNX files, and {} is none", request.model())))
+    Err(Failure::usage(format!(
+        "--dim, --input, --state, --runs and --audio are for ONNX files, and {} is none",
+        request.model()
+    )))
 }
 
 /// Resolves runs of an ONNX file. `given`: the arrays of the requested files, by input.
@@ -96,16 +111,26 @@ pub fn resolve(
         let inputs = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         return refuse(format!("it has no input {unknown:?}; it has {inputs}"));
     }
-    if let Some(operator) = RANDOM.iter().find(|operator| graph.operators.contains_key(**operator)) {
+    // An input may scale what is drawn to nothing: whether it does, parity says.
+    let silences = |asked: &InputAsked| match asked {
+        InputAsked::Drawn { low, high } => *low == 0.0 && *high == 0.0,
+        InputAsked::Numbers(numbers) => numbers.contains(&0.0),
+        _ => false,
+    };
+    if let Some(operator) = RANDOM.iter().find(|operator| graph.operators.contains_key(**operator))
+        && !request.graph.inputs.values().any(silences)
+    {
         return refuse(format!(
-            "it draws random numbers ({operator}), so that no two runs give the same and nothing can be compared"
+            "it draws random numbers ({operator}), so that no two runs give the same and nothing can be compared; if an input \
+             scales them, give it zeros, such as --input scales=[0,1,0]"
         ));
     }
+    let state = state_of(&request.graph, graph).map_err(failure)?;
     let dims = named(graph, &request.graph.dims).map_err(failure)?;
     let of_files = of_files(graph, given).map_err(failure)?;
     let mut cases = Vec::new();
     for sizes in combinations(&dims) {
-        cases.push(run(&request.graph, graph, given, (&sizes, &of_files), seed).map_err(failure)?);
+        cases.push(run(&request.graph, graph, given, (&sizes, &of_files), (&state, seed)).map_err(failure)?);
     }
     if cases.len() > MOST_CASES {
         return refuse(format!(
@@ -124,8 +149,70 @@ pub fn resolve(
         }
         case.sets = if case.is_drawn() { load.requests.min(DISTINCT_INPUTS) } else { 1 };
     }
-    let outputs = graph.outputs.iter().map(|output| output.name.clone()).collect();
-    Ok(Graph { cases, outputs, stored: graph.stored.clone(), load })
+    let outputs: Vec<String> = graph.outputs.iter().map(|output| output.name.clone()).collect();
+    let audio = request.graph.audio.clone();
+    if let Some(Audio::Output { name, .. }) = &audio
+        && !outputs.contains(name)
+    {
+        return refuse(format!("--audio names {name:?}, and its outputs are {}", outputs.join(", ")));
+    }
+    let runs = runs_of(request, given, &state).map_err(failure)?;
+    if load.is_none() {
+        cases.iter_mut().for_each(|case| case.sets = runs);
+    } else if !state.is_empty() || runs > 1 {
+        return refuse("callers make single runs: leave out --runs, and give --state none".into());
+    }
+    Ok(Graph { cases, outputs, stored: graph.stored.clone(), load, state, audio })
+}
+
+/// The outputs that the next run is fed with.
+fn state_of(asked: &GraphAsked, graph: &Description) -> std::result::Result<Vec<Fed>, String> {
+    let Some(state) = &asked.state else {
+        return Ok(if asked.runs == Some(1) { Vec::new() } else { recognised(graph) });
+    };
+    for Fed { output, input } in state {
+        let from = graph.outputs.iter().find(|known| known.name == *output);
+        let to = graph.inputs.iter().find(|known| known.name == *input);
+        let (Some(from), Some(to)) = (from, to) else {
+            let outputs: Vec<&str> = graph.outputs.iter().map(|known| known.name.as_str()).collect();
+            let inputs: Vec<&str> = graph.inputs.iter().map(|known| known.name.as_str()).collect();
+            let (outputs, inputs) = (outputs.join(", "), inputs.join(", "));
+            return Err(format!("--state {output}={input}: its outputs are {outputs}, its inputs {inputs}"));
+        };
+        if from.dtype != to.dtype {
+            let (given, taken) = (from.dtype, to.dtype);
+            return Err(format!(
+                "--state {output}={input}: the output is of {given}, and the input takes {taken}"
+            ));
+        }
+    }
+    Ok(state.clone())
+}
+
+/// Runs of a request.
+fn runs_of(
+    request: &Request,
+    given: &BTreeMap<String, Given>,
+    state: &[Fed],
+) -> std::result::Result<usize, String> {
+    let mut of_files = given.values().map(|array| array.runs).filter(|&runs| runs > 1);
+    let of_file = of_files.next();
+    if let Some(other) = of_files.find(|&other| Some(other) != of_file) {
+        return Err(format!("its files have {} and {other} runs", of_file.unwrap_or(1)));
+    }
+    let runs = match (request.graph.runs.map(|runs| runs as usize), of_file) {
+        (Some(runs), Some(most)) if runs > most => {
+            return Err(format!("--runs {runs}, and the file of an input has {most} of them"));
+        }
+        (Some(runs), _) => runs,
+        (None, Some(runs)) => runs,
+        (None, None) if state.is_empty() => 1,
+        (None, None) => USUAL_RUNS,
+    };
+    match (1..=MOST_RUNS).contains(&runs) {
+        true => Ok(runs),
+        false => Err(format!("--runs takes 1 to {MOST_RUNS}")),
+    }
 }
 
 /// Rejects a graph if its runs cannot be joined along one free dimension, the first of all inputs.
@@ -168,7 +255,7 @@ fn run(
     graph: &Description,
     given: &BTreeMap<String, Given>,
     (sizes, of_files): (&BTreeMap<String, usize>, &BTreeMap<String, usize>),
-    seed: u64,
+    (state, seed): (&[Fed], u64),
 ) -> std::result::Result<Run, String> {
     for (name, size) in sizes {
         if let Some(of_file) = of_files.get(name).filter(|of_file| *of_file != size) {
@@ -211,7 +298,14 @@ fn run(
         let values = match (array, asked.inputs.get(&input.name)) {
             (Some(array), _) => Values::File(array.numbers.clone()),
             (None, Some(InputAsked::Drawn { low, high })) => drawn(input, *low, *high)?,
-            (None, Some(InputAsked::File(path))) => return Err(format!("{} was not read", path.display())),
+            (None, Some(asked)) => {
+                let path = asked.path().map_or_else(String::new, |path| path.display().to_string());
+                return Err(format!("{path} was not read"));
+            }
+            // A sequence begins with nothing.
+            (None, None) if state.iter().any(|fed| fed.input == *input.name) => {
+                Values::Drawn { low: 0.0, high: 0.0 }
+            }
             (None, None) => usual(input.dtype),
         };
         Ok(Feed { name, shape, values })
@@ -277,14 +371,27 @@ impl Run {
         self.inputs.iter().any(|feed| matches!(feed.values, Values::Drawn { low, high } if low < high))
     }
 
-    fn seeded(&self, seed: u64) -> GraphCase {
-        GraphCase { inputs: self.inputs.clone(), seed, sets: self.sets }
+    /// Whether a seed changes what it computes: it draws inputs, or rotates those of files.
+    fn varies(&self) -> bool {
+        let rotates = |feed: &Feed| {
+            let numbers = feed.shape.iter().product::<usize>().saturating_mul(self.sets);
+            matches!(feed.values, Values::File(_)) && numbers >= protocol::ROTATED
+        };
+        self.is_drawn() || self.inputs.iter().any(rotates)
+    }
+
+    fn seeded(&self, seed: u64, state: &[Fed], rotated: bool) -> GraphCase {
+        GraphCase { inputs: self.inputs.clone(), seed, sets: self.sets, state: state.to_vec(), rotated }
     }
 }
 
 impl Describe for Graph {
     fn kind(&self) -> WorkKind {
-        self.load.map_or(WorkKind::Graph, work::kind)
+        match (self.load, &self.audio) {
+            (Some(load), _) => work::kind(load),
+            (None, Some(_)) => WorkKind::Audio,
+            (None, None) => WorkKind::Graph,
+        }
     }
 
     fn cases(&self) -> usize {
@@ -321,7 +428,14 @@ impl Describe for Graph {
             String::new()
         };
         let inputs = if inputs.is_empty() { "no input".to_owned() } else { inputs.join(", ") };
+        let (runs, state) =
+            (first.sets, self.state.iter().map(|fed| format!("{} fed to {}", fed.output, fed.input)));
+        let state: Vec<String> = state.collect();
         match self.load {
+            None if !state.is_empty() => {
+                format!("sequences of {runs} runs of {inputs}{more}, with {}", state.join(" and "))
+            }
+            None if runs > 1 => format!("requests of {runs} runs of {inputs}{more}"),
             None => format!("runs of {inputs}{more}"),
             Some(load) => format!("{} for a run of {inputs} each", work::words(load)),
         }
@@ -331,12 +445,16 @@ impl Describe for Graph {
         "run"
     }
 
+    fn marks(&self) -> usize {
+        if self.load.is_some() { 1 } else { self.cases.first().map_or(1, |case| case.sets) }
+    }
+
     fn asked(&self, _: KvCache, _: &[Output]) -> protocol::Work {
         self.of_reference()
     }
 
     fn of_reference(&self) -> protocol::Work {
-        let cases = self.cases.iter().map(|run| run.seeded(run.seed)).collect();
+        let cases = self.cases.iter().map(|run| run.seeded(run.seed, &self.state, false)).collect();
         protocol::Work::Graph(GraphWork { cases })
     }
 
@@ -360,7 +478,7 @@ impl Describe for Graph {
 
     fn is_done(&self, sample: &Sample) -> bool {
         let has_calls = work::has_all(self.load, sample);
-        sample.marks_ns.len() == 1 && has_calls && matches!(sample.output, Output::Tensors(_))
+        sample.marks_ns.len() == self.marks() && has_calls && matches!(sample.output, Output::Tensors(_))
     }
 
     fn load(&self) -> Option<Load> {
@@ -368,7 +486,7 @@ impl Describe for Graph {
     }
 
     fn proof(&self) -> Proof {
-        match self.cases.iter().all(Run::is_drawn) {
+        match self.cases.iter().all(Run::varies) {
             true => Proof::OtherInputs,
             false => Proof::Nothing("every request has the same inputs, which a worker has seen before"),
         }
@@ -382,7 +500,7 @@ impl Describe for Graph {
     fn computing(&self, asked: &[(usize, &Input)]) -> Option<protocol::Work> {
         let run = |(case, input): &(usize, &Input)| {
             let Input::Seed(seed) = input else { return None };
-            Some(self.cases.get(*case)?.seeded(*seed))
+            Some(self.cases.get(*case)?.seeded(*seed, &self.state, true))
         };
         let cases = asked.iter().map(run).collect::<Option<Vec<_>>>()?;
         Some(protocol::Work::Graph(GraphWork { cases }))
@@ -418,7 +536,8 @@ mod tests {
             if dims.is_empty() { BTreeMap::new() } else { dims.parse::<crate::plan::Dims>().unwrap().0 };
         let inputs = inputs.iter().map(|text| text.parse::<crate::plan::NamedInput>().unwrap());
         let inputs = inputs.map(|crate::plan::NamedInput(name, input)| (name, input)).collect();
-        Request { models: vec!["m.onnx".into()], graph: GraphAsked { dims, inputs }, ..Request::default() }
+        let graph = GraphAsked { dims, inputs, ..GraphAsked::default() };
+        Request { models: vec!["m.onnx".into()], graph, ..Request::default() }
     }
 
     fn refused(request: &Request, given: &BTreeMap<String, Given>) -> String {
@@ -445,7 +564,8 @@ mod tests {
 
     #[test]
     fn a_file_sets_the_sizes_that_its_shape_has() {
-        let array = |shape: &[usize], dtype| Given { dtype, shape: shape.to_vec(), numbers: "n".into() };
+        let array =
+            |shape: &[usize], dtype| Given { dtype, shape: shape.to_vec(), numbers: "n".into(), runs: 1 };
         let file = ["images=a.npy"];
         let of = |array: Given| BTreeMap::from([("images".to_owned(), array)]);
         let given = of(array(&[2, 3, 5], Dtype::Float32));

@@ -64,6 +64,8 @@ pub enum WorkKind {
     Goodput,
     /// Runs of an ONNX file.
     Graph,
+    /// Runs of an ONNX file that hears or speaks, of which it is known how much audio they are about.
+    Audio,
 }
 
 /// The evidence that a request computed its output, and did not repeat data that it was sent.

@@ -1,4 +1,4 @@
-//! Settings for an ONNX file, and the sizes of its dimensions: as asked for, and of arrays in files.
+//! Settings for an ONNX file as people type them, and the sizes of its dimensions: as asked for, and of arrays in files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,6 +6,7 @@ use std::result::Result;
 use std::str::FromStr;
 
 use bundle::{Graph as Description, Size};
+use protocol::Fed;
 use serde::{Deserialize, Serialize};
 
 use super::Given;
@@ -18,19 +19,98 @@ pub struct GraphAsked {
     pub dims: BTreeMap<String, Vec<u32>>,
     /// Values of inputs, by name; the others are drawn.
     pub inputs: BTreeMap<String, InputAsked>,
+    /// Outputs that the next run is fed with; none if nothing is named, and those that their names tell without a list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<Vec<Fed>>,
+    /// Runs of a request, one after another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runs: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audio: Option<Audio>,
+}
+
+/// How much audio a run is about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Audio {
+    /// A run takes, or makes, so many seconds.
+    Seconds(f64),
+    /// A run makes this output, with so many samples a second.
+    Output { name: String, rate: f64 },
+}
+
+impl FromStr for Audio {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Audio, String> {
+        let positive =
+            |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0);
+        if let Some(seconds) = positive(text.strip_suffix('s').unwrap_or(text)) {
+            return Ok(Audio::Seconds(seconds));
+        }
+        let output = text.rsplit_once('=').and_then(|(name, rate)| Some((name, positive(rate)?)));
+        let (name, rate) = output.ok_or_else(|| {
+            format!("{text:?} is none of SECONDS, such as 0.032, and OUTPUT=HERTZ, such as audio=22050")
+        })?;
+        Ok(Audio::Output { name: name.to_owned(), rate })
+    }
+}
+
+/// What is fed to the next run, as typed: `stateN=state`, several with commas, or `none`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State(pub Vec<Fed>);
+
+impl FromStr for State {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<State, String> {
+        if text == "none" {
+            return Ok(State(Vec::new()));
+        }
+        let mut state = Vec::new();
+        for pair in text.split(',') {
+            let both = pair.split_once('=').filter(|(output, input)| !output.is_empty() && !input.is_empty());
+            let (output, input) = both.ok_or_else(|| {
+                format!("{pair:?} is no OUTPUT=INPUT, such as stateN=state; none feeds nothing")
+            })?;
+            state.push(Fed { output: output.to_owned(), input: input.to_owned() });
+        }
+        Ok(State(state))
+    }
+}
+
+/// The outputs that by their names are what the next run's inputs are: `stateN` of `state`, `hn` of `h`, `h_out` of `h_in`.
+pub(super) fn recognised(graph: &Description) -> Vec<Fed> {
+    const AFTER: [&str; 8] = ["_out", "_next", "_new", ".out", "Out", "New", "N", "n"];
+    const BEFORE: [&str; 5] = ["_in", "_prev", "_old", ".in", "In"];
+    // Of an image and the image that is made of it, people want one run.
+    const WORDS: [&str; 6] = ["state", "hidden", "cell", "cache", "carry", "memory"];
+    let is_state = |stem: &str| {
+        ["h", "c", "hx", "cx", "h0", "c0"].contains(&stem) || WORDS.iter().any(|word| stem.contains(word))
+    };
+    let stem = |name: &str, ends: &[&str]| -> String {
+        let of_end = ends.iter().find_map(|end| name.strip_suffix(end).filter(|stem| !stem.is_empty()));
+        of_end.unwrap_or(name).trim_start_matches("new_").trim_start_matches("prev_").to_owned()
+    };
+    let mut state = Vec::new();
+    for output in &graph.outputs {
+        let of_output = stem(&output.name, &AFTER);
+        if of_output == output.name || !is_state(&of_output) {
+            continue;
+        }
+        let is_it = |input: &&bundle::GraphInput| {
+            input.dtype == output.dtype && stem(&input.name, &BEFORE) == of_output
+        };
+        if let Some(input) = graph.inputs.iter().find(is_it) {
+            state.push(Fed { output: output.name.clone(), input: input.name.clone() });
+        }
+    }
+    state
 }
 
 impl GraphAsked {
     pub fn is_default(&self) -> bool {
         *self == GraphAsked::default()
-    }
-
-    /// Files that inputs come from, by input.
-    pub fn files(&self) -> impl Iterator<Item = (&str, &PathBuf)> {
-        self.inputs.iter().filter_map(|(name, asked)| match asked {
-            InputAsked::File(path) => Some((name.as_str(), path)),
-            InputAsked::Drawn { .. } => None,
-        })
     }
 }
 
@@ -42,6 +122,24 @@ pub enum InputAsked {
     Drawn { low: f64, high: f64 },
     /// An array of NumPy's: `.npy`, or the one with the input's name in `.npz`.
     File(PathBuf),
+    /// A picture, whose darkest value becomes `low` and whose brightest `high`: `.png`.
+    Picture { path: PathBuf, low: f64, high: f64 },
+    /// Sound, of which each run has a piece that begins so many samples after the last one's: `.wav`.
+    Sound { path: PathBuf, hop: Option<usize> },
+    /// A few numbers.
+    Numbers(Vec<f64>),
+}
+
+impl InputAsked {
+    /// The file that it comes from.
+    pub fn path(&self) -> Option<&PathBuf> {
+        match self {
+            InputAsked::File(path) | InputAsked::Picture { path, .. } | InputAsked::Sound { path, .. } => {
+                Some(path)
+            }
+            InputAsked::Drawn { .. } | InputAsked::Numbers(_) => None,
+        }
+    }
 }
 
 /// Sizes of dimensions as typed: `batch=1,8,width=640`.
@@ -74,7 +172,8 @@ impl FromStr for Dims {
     }
 }
 
-/// An input as typed: `ids=0..30000`, `rate=16000` or `images=FILE.npy`.
+/// An input as typed: `ids=0..30000`, `rate=16000`, `scales=[0,1,0]`, `images=FILE.npy`, `images=FILE.png:-1..1` or
+/// `samples=FILE.wav:512`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamedInput(pub String, pub InputAsked);
 
@@ -82,7 +181,11 @@ impl FromStr for NamedInput {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<NamedInput, String> {
-        let wrong = || format!("{text:?} is none of NAME=LOW..HIGH, NAME=NUMBER and NAME=FILE.npy");
+        let wrong = || {
+            format!(
+                "{text:?} is none of NAME=LOW..HIGH, NAME=NUMBER, NAME=[NUMBER,…], NAME=FILE.npy, NAME=FILE.png and NAME=FILE.wav"
+            )
+        };
         let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
         let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
         if let Some(number) = number(value) {
@@ -95,12 +198,40 @@ impl FromStr for NamedInput {
             }
             return Ok(NamedInput(name.to_owned(), InputAsked::Drawn { low, high }));
         }
-        let is_array =
-            value.to_ascii_lowercase().ends_with(".npy") || value.to_ascii_lowercase().ends_with(".npz");
-        if !is_array {
-            return Err(wrong());
+        if let Some(list) = value.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            let numbers: Option<Vec<f64>> = list.split(',').map(number).collect();
+            return Ok(NamedInput(name.to_owned(), InputAsked::Numbers(numbers.ok_or_else(wrong)?)));
         }
-        Ok(NamedInput(name.to_owned(), InputAsked::File(PathBuf::from(value))))
+        // What stands behind the file's name, after a colon.
+        let of_kind = |end: &str| {
+            let lower = value.to_ascii_lowercase();
+            let place = lower.rfind(end)? + end.len();
+            let (path, rest) = (value.get(..place)?, value.get(place..)?);
+            (rest.is_empty() || rest.starts_with(':'))
+                .then(|| (PathBuf::from(path), rest.trim_start_matches(':')))
+        };
+        let asked = if let Some((path, rest)) = of_kind(".png") {
+            let (low, high) = match rest {
+                "" => (0.0, 1.0),
+                range => {
+                    let both = range.split_once("..").map(|(low, high)| (number(low), number(high)));
+                    let Some((Some(low), Some(high))) = both else { return Err(wrong()) };
+                    (low, high)
+                }
+            };
+            InputAsked::Picture { path, low, high }
+        } else if let Some((path, rest)) = of_kind(".wav") {
+            let hop = rest.parse().ok().filter(|&hop: &usize| hop > 0);
+            if hop.is_none() && !rest.is_empty() {
+                return Err(wrong());
+            }
+            InputAsked::Sound { path, hop }
+        } else if of_kind(".npy").or_else(|| of_kind(".npz")).is_some_and(|(_, rest)| rest.is_empty()) {
+            InputAsked::File(PathBuf::from(value))
+        } else {
+            return Err(wrong());
+        };
+        Ok(NamedInput(name.to_owned(), asked))
     }
 }
 
@@ -222,6 +353,43 @@ mod tests {
     }
 
     #[test]
+    fn state_is_told_by_names_or_typed() {
+        let fed = |output: &str, input: &str| Fed { output: output.into(), input: input.into() };
+        let graph = |inputs: &[&str], outputs: &[&str]| Description {
+            opset: 17,
+            inputs: inputs
+                .iter()
+                .map(|name| bundle::GraphInput {
+                    name: (*name).into(),
+                    dtype: bundle::Dtype::Float32,
+                    shape: None,
+                })
+                .collect(),
+            outputs: outputs
+                .iter()
+                .map(|name| bundle::GraphOutput { name: (*name).into(), dtype: bundle::Dtype::Float32 })
+                .collect(),
+            bytes: 1,
+            stored: None,
+            operators: BTreeMap::new(),
+        };
+        for (inputs, outputs, state) in [
+            (&["input", "state", "sr"][..], &["output", "stateN"][..], vec![fed("stateN", "state")]),
+            (&["x", "h", "c"], &["y", "hn", "cn"], vec![fed("hn", "h"), fed("cn", "c")]),
+            (&["h_in"], &["h_out"], vec![fed("h_out", "h_in")]),
+            (&["x"], &["y", "in"], Vec::new()),
+        ] {
+            assert_eq!(recognised(&graph(inputs, outputs)), state, "{outputs:?}");
+        }
+        assert_eq!("a=b,c=d".parse(), Ok(State(vec![fed("a", "b"), fed("c", "d")])));
+        assert_eq!("none".parse(), Ok(State(Vec::new())));
+        assert!("a".parse::<State>().unwrap_err().contains("OUTPUT=INPUT"));
+        assert_eq!("0.032".parse(), Ok(Audio::Seconds(0.032)));
+        assert_eq!("y=22050".parse(), Ok(Audio::Output { name: "y".into(), rate: 22050.0 }));
+        assert!("y=0".parse::<Audio>().is_err() && "x".parse::<Audio>().is_err());
+    }
+
+    #[test]
     fn inputs_are_read_as_typed() {
         let read = |text: &str| text.parse::<NamedInput>().map(|input| input.1);
         assert_eq!(read("ids=0..30000"), Ok(InputAsked::Drawn { low: 0.0, high: 30000.0 }));
@@ -229,7 +397,11 @@ mod tests {
         assert_eq!(read("rate=16000"), Ok(InputAsked::Drawn { low: 16000.0, high: 16000.0 }));
         assert_eq!(read("x=a=b.npy"), Ok(InputAsked::File("a=b.npy".into())));
         assert!(read("x=3..1").unwrap_err().contains("x=1..3"));
-        for wrong in ["x", "=3", "x=", "x=nan", "x=0..inf", "x=a.png"] {
+        assert_eq!(read("s=[0,1.5]"), Ok(InputAsked::Numbers(vec![0.0, 1.5])));
+        let picture = |low, high| Ok(InputAsked::Picture { path: "a.png".into(), low, high });
+        assert_eq!((read("x=a.png"), read("x=a.png:-1..1")), (picture(0.0, 1.0), picture(-1.0, 1.0)));
+        assert_eq!(read("x=a.WAV:512"), Ok(InputAsked::Sound { path: "a.WAV".into(), hop: Some(512) }));
+        for wrong in ["x", "=3", "x=", "x=nan", "x=0..inf", "x=a.jpg", "x=a.png:1", "x=a.wav:0", "x=[1,b]"] {
             assert!(read(wrong).unwrap_err().contains("none of NAME=LOW..HIGH"), "{wrong}");
         }
     }
