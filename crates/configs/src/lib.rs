@@ -34,6 +34,10 @@ pub const USUAL_PAGES: &str = "glibc.malloc.hugetlb=0";
 /// The framework of a worker that reads prompts on one engine and decodes on another.
 pub const HYBRID: &str = "hybrid";
 
+/// The option of an engine that runs a file of the user's in place of the model's: another ONNX file, or what a framework
+/// has made of one.
+pub const ARTEFACT: &str = "artefact";
+
 /// One column of a comparison: a framework, or a variant of it. The file's name is the column's.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -5,8 +5,11 @@ use ort::memory::Allocator;
 use ort::session::SessionInputValue;
 use ort::session::builder::SessionBuilder;
 use ort::value::{DynTensor, DynTensorValueType, TensorElementType};
-use worker::engine::{Device, EngineError, Foreigns, InEffect, KvCachePolicy, Result, Run, Settings, Tensor};
+use worker::engine::{
+    Device, EngineError, Foreigns, InEffect, InferenceEngine, KvCachePolicy, Result, Run, Settings, Tensor,
+};
 
+use crate::Ort;
 use crate::model::Running;
 use crate::runtime::{Library, Optimization, Options, framework, session_builder};
 
@@ -28,7 +31,7 @@ impl GraphSession {
             return Err(EngineError::Unsupported("ONNX files run on a CPU alone here".into()));
         }
         let options = Options::from_settings(settings, bundle.config())?;
-        let path = bundle.weights_path(settings.precision)?;
+        let path = Ort::weights_file(bundle, settings)?;
         let made = |mut builder: SessionBuilder| builder.commit_from_file(&path);
         let running = session_builder(library, options.optimization)
             .and_then(|builder| Running::start(builder, (settings.threads, options), made))

@@ -371,7 +371,16 @@ pub(crate) fn with_profile(mut settings: Settings, directory: &Path) -> Settings
 impl Options {
     /// If the settings switch optimisation off, the level is off even if the option names another.
     pub(crate) fn from_settings(settings: &Settings, config: &ModelConfig) -> Result<Options> {
-        settings.check_options(&["cache", OPTIMIZATION, PACKING, "padded", PROFILE, SPINNING, "weights"])?;
+        settings.check_options(&[
+            worker::engine::ARTEFACT,
+            "cache",
+            OPTIMIZATION,
+            PACKING,
+            "padded",
+            PROFILE,
+            SPINNING,
+            "weights",
+        ])?;
         let named = settings.options.get(OPTIMIZATION).map_or(Optimization::All.name(), String::as_str);
         let Some(optimization) = Optimization::EACH.into_iter().find(|level| level.name() == named) else {
             let names = Optimization::EACH.map(Optimization::name).join(", ");

@@ -6,11 +6,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bundle::{Bundle, Dtype, Graph, Precision};
+use bundle::{Bundle, Dtype, Graph};
 use half::f16;
 use rten::{ModelOptions, NodeId, RunOptions, ThreadPool, Value, ValueOrView};
 use rten_tensor::prelude::*;
-use worker::engine::{EngineError, Run, Settings, Tensor, without_panic};
+use worker::engine::{EngineError, InferenceEngine, Run, Settings, Tensor, without_panic};
 
 /// What computes, for people.
 pub(crate) const KERNELS: [&str; 2] =
@@ -42,7 +42,7 @@ impl GraphModel {
         }
         let pool = ThreadPool::with_num_threads(settings.threads);
         let threads = pool.run(rayon::current_num_threads);
-        let model = open(&bundle.weights_path(Precision::F32)?, settings.jit)?;
+        let model = open(&crate::Rten::weights_file(bundle, settings)?, settings.jit)?;
         let node =
             |name: &str| model.node_id(name).map_err(|error| EngineError::Framework(error.to_string()));
         let inputs = graph.inputs.iter().map(|input| node(&input.name)).collect::<Result<_, _>>()?;

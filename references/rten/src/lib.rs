@@ -12,7 +12,7 @@ use model::Model;
 use rten_gemm::GemmExecutor;
 use sequences::Sequences;
 use worker::engine::{
-    Bundle, Decode, Device, Encode, EngineError, Foreigns, HiddenStates, InEffect, InferenceEngine,
+    ARTEFACT, Bundle, Decode, Device, Encode, EngineError, Foreigns, HiddenStates, InEffect, InferenceEngine,
     KvCachePolicy, Options, Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal,
     check_features, check_window, without_panic,
 };
@@ -66,7 +66,7 @@ impl InferenceEngine for Rten {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Rten, EngineError> {
-        settings.check_options(&[])?;
+        settings.check_options(&[ARTEFACT])?;
         check_supported(settings)?;
         if let Some(graph) = &bundle.config().graph {
             let model = without_panic(Self::FRAMEWORK, || GraphModel::load(bundle, graph, settings))?;

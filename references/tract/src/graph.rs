@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bundle::{Bundle, Dtype, Graph, Precision};
+use bundle::{Bundle, Dtype, Graph};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tract_linalg::multithread::Executor;
 use tract_onnx::prelude::*;
 use tract_onnx::tract_core::runtime::RunOptions;
 use tract_onnx::tract_hir::internal::format_err;
-use worker::engine::{EngineError, Run, Settings, Tensor, without_panic};
+use worker::engine::{EngineError, InferenceEngine, Run, Settings, Tensor, without_panic};
 
 use crate::model::framework;
 
@@ -49,7 +49,7 @@ impl GraphPlan {
             ThreadPoolBuilder::new().num_threads(settings.threads).thread_name(|n| format!("tract-{n}"));
         let pool = pool.build().map_err(|error| EngineError::Framework(error.to_string()))?;
         let threads = pool.install(rayon::current_num_threads);
-        let path = bundle.weights_path(Precision::F32)?;
+        let path = crate::Tract::weights_file(bundle, settings)?;
         let read = || {
             let onnx = tract_onnx::onnx().with_ignore_output_shapes(true).with_ignore_value_info(true);
             let model = onnx.model_for_path(&path)?;

@@ -11,7 +11,7 @@ use graph::GraphPlan;
 use model::Model;
 use sequences::Sequences;
 use worker::engine::{
-    Bundle, Decode, Device, Encode, EngineError, Foreigns, HiddenStates, InEffect, InferenceEngine,
+    ARTEFACT, Bundle, Decode, Device, Encode, EngineError, Foreigns, HiddenStates, InEffect, InferenceEngine,
     KvCachePolicy, Options, Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal,
     check_features, check_window, without_panic,
 };
@@ -65,7 +65,7 @@ impl InferenceEngine for Tract {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Tract, EngineError> {
-        settings.check_options(&[])?;
+        settings.check_options(&[ARTEFACT])?;
         check_supported(settings)?;
         if let Some(graph) = &bundle.config().graph {
             let plan = without_panic(Self::FRAMEWORK, || GraphPlan::load(bundle, graph, settings))?;

@@ -212,6 +212,12 @@ pub struct VectorAgreement {
     /// Number of whole numbers and booleans that differ from the reference's; they must be equal.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unequal: usize,
+    /// Rows of tensors, along the last dimension, and those of them whose largest number has the reference's place: the most
+    /// likely class, token or letter.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rows: usize,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub same_top: usize,
     /// Number of vectors whose numbers are all alike in the reference.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub uniform: usize,
@@ -233,6 +239,8 @@ impl Default for VectorAgreement {
             longest: 0.0,
             numbers: 0,
             unequal: 0,
+            rows: 0,
+            same_top: 0,
             uniform: 0,
             undefined: 0,
         }
@@ -293,6 +301,8 @@ impl VectorAgreement {
         self.longest = self.longest.max(other.longest);
         self.numbers += other.numbers;
         self.unequal += other.unequal;
+        self.rows += other.rows;
+        self.same_top += other.same_top;
         self.uniform += other.uniform;
         self.undefined += other.undefined;
     }

@@ -248,6 +248,9 @@ pub struct Arm {
     pub threads: Option<ThreadsAsked>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub anew: bool,
+    /// A file that it runs in place of the model's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub artefact: Option<PathBuf>,
 }
 
 /// A number of threads other than the budget's.
@@ -273,7 +276,10 @@ impl ThreadsAsked {
 impl Arm {
     /// The engine of this side. If its worker is from another build, it is named by the side's label, because
     /// it is not this program's own engine.
-    pub fn built(&self, engine: Engine) -> Engine {
+    pub fn built(&self, mut engine: Engine) -> Engine {
+        if let Some(file) = &self.artefact {
+            engine.options.insert(configs::ARTEFACT.to_owned(), file.display().to_string());
+        }
         match &self.workers {
             None => engine,
             Some(directory) => Engine {
@@ -333,6 +339,13 @@ pub(crate) fn contenders(
 ) -> Vec<Contender> {
     // Several GPUs share the weights of each contender.
     let devices = request.devices();
+    let own_file = |mut engine: Engine| {
+        if let Some(file) = request.graph.artefacts.get(&engine.name) {
+            engine.options.insert(configs::ARTEFACT.to_owned(), file.display().to_string());
+        }
+        engine
+    };
+    let engines: Vec<Engine> = engines.into_iter().map(own_file).collect();
     let contender = |label: String, engine: Engine| Contender {
         cache: request.cache(),
         shards: request.shards.first().map_or(devices, |&count| count) as usize,

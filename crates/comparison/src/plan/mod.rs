@@ -41,7 +41,7 @@ pub use request::{
 pub use serving::ServingAsked;
 pub use work::denoise::DenoiseAsked;
 pub use work::encode::{EncodeAsked, LengthsAsked, TaskAsked, VectorsAsked};
-pub use work::graph::{Audio, Dims, GraphAsked, InputAsked, NamedInput, State};
+pub use work::graph::{Artefact, Audio, Dims, GraphAsked, InputAsked, NamedInput, State};
 pub use work::{Prompted, Work, WorkKind};
 
 pub use self::plan::{Contender, Plan, Rounds, Schedule};

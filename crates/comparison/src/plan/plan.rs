@@ -53,6 +53,11 @@ impl Contender {
         }
     }
 
+    /// The file that it runs in place of the model's.
+    pub fn artefact(&self) -> Option<&str> {
+        self.engine.options.get(configs::ARTEFACT).map(String::as_str)
+    }
+
     /// The element type asked for keys and values: f32, bf16 or f16.
     pub fn asked_cache(&self) -> Precision {
         self.cache.element(self.precision)

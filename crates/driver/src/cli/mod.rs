@@ -3,7 +3,7 @@
 pub(crate) mod commands;
 pub(crate) mod encode;
 pub(crate) mod help;
-mod request;
+pub(crate) mod request;
 mod results;
 pub(crate) mod spelling;
 pub(crate) mod work;

@@ -8,8 +8,8 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, ColorChoice, Command, FromArgMatches};
 use comparison::plan::work::{encode, graph};
 use comparison::plan::{
-    Audio, Dims, Failure, NamedInput, PromptSource, Request, Result, SamplingAsked, State, StudySettings,
-    flags,
+    Artefact, Audio, Dims, Failure, NamedInput, PromptSource, Request, Result, SamplingAsked, State,
+    StudySettings, flags,
 };
 
 use super::help::OUTPUT;
@@ -195,6 +195,9 @@ pub(crate) struct GraphFlags {
     /// How much audio a run is about, for the real-time factor: seconds that it hears, or OUTPUT=HERTZ that it makes
     #[arg(long, value_name = "SECONDS|OUT=HZ", help_heading = graph::TOPIC.1, hide_short_help = true)]
     audio: Option<Audio>,
+    /// A file that a framework runs in place of an ONNX file: what it has made of it, such as tch=model.pt of TorchScript
+    #[arg(long, value_name = "NAME=FILE", action = ArgAction::Append, help_heading = graph::TOPIC.1, hide_short_help = true)]
+    artefact: Vec<Artefact>,
 }
 
 impl GraphFlags {
@@ -209,6 +212,9 @@ impl GraphFlags {
             request.graph.state = Some(state.clone());
         }
         request.graph.runs = self.runs.or(request.graph.runs);
+        for Artefact(name, file) in &self.artefact {
+            request.graph.artefacts.insert(name.clone(), file.clone());
+        }
         if let Some(audio) = &self.audio {
             request.graph.audio = Some(audio.clone());
         }

@@ -165,6 +165,8 @@ pub(crate) struct ProfileArgs {
     #[command(flatten)]
     pub(crate) on: OnArgs,
     #[command(flatten)]
+    pub(crate) graph: GraphFlags,
+    #[command(flatten)]
     pub(crate) work: crate::measure::perf::WorkArgs,
     /// Directory to write profile.md to [default: results/profile-NAME-PRECISION-PHASE]
     #[arg(long, value_name = "DIR")]

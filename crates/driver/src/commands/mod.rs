@@ -10,6 +10,7 @@ pub(crate) mod encode;
 mod footprint;
 mod history;
 mod list;
+mod operators;
 mod parity;
 mod reference;
 mod report;

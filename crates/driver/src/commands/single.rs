@@ -18,6 +18,7 @@ use protocol::{
 use serde_json::{Map, Value, json};
 
 use crate::cli::Format;
+use crate::cli::request::GraphFlags;
 use crate::cli::work::{DenoiseArgs, GenerateArgs, InferArgs, OnArgs, PromptArgs, ScoreArgs};
 use crate::measure::presets;
 use crate::measure::provision::{self, Wanted};
@@ -293,22 +294,32 @@ pub(super) fn denoise(args: &DenoiseArgs) -> Result<u8> {
 
 // `photofinish infer`: one framework runs an ONNX file once, and its outputs are written.
 
+/// One request of an ONNX file, and what runs it.
+pub(super) fn of_graph(on: &OnArgs, flags: &GraphFlags, seed: u64) -> Result<(Single, graph::Graph)> {
+    let places = on.here.places.find()?;
+    let (mut request, _) = asked(on, &places)?;
+    flags.apply_to(&mut request);
+    let request = presets::applied(&request, &places)?;
+    let mut single = Single::resolve(on, (1, 0))?;
+    if let Some(file) = request.graph.artefacts.get(&on.framework) {
+        let options = &mut single.contender.engine.options;
+        options.insert(configs::ARTEFACT.to_owned(), file.display().to_string());
+    }
+    let Some(description) = &single.bundle.config().graph else {
+        return Err(Failure::usage(format!("{} is no ONNX file, which this takes", request.model())));
+    };
+    let given = arrays::given(&request.graph, Some(description), &places)?;
+    let work = graph::resolve(&request, description, &given, seed)?;
+    if work.cases.len() != 1 {
+        return Err(Failure::usage("this runs the file at one size: give each --dim one"));
+    }
+    Ok((single, work))
+}
+
 pub(super) fn infer(args: &InferArgs) -> Result<u8> {
     let InferArgs { on, seed, output, .. } = args;
     let framework = &on.framework;
-    let places = on.here.places.find()?;
-    let (mut request, _) = asked(on, &places)?;
-    args.graph.apply_to(&mut request);
-    let request = presets::applied(&request, &places)?;
-    let single = Single::resolve(on, (1, 0))?;
-    let Some(description) = &single.bundle.config().graph else {
-        return Err(Failure::usage(format!("{} is no ONNX file: infer runs one", request.model())));
-    };
-    let given = arrays::given(&request.graph, Some(description), &places)?;
-    let work = graph::resolve(&request, description, &given, *seed)?;
-    if work.cases.len() != 1 {
-        return Err(Failure::usage("infer runs the file once: give each --dim one size"));
-    }
+    let (single, work) = of_graph(on, &args.graph, *seed)?;
     let answered = single.answer(plan::work::Describe::of_reference(&work))?;
     let whole = answered.filter(|answered| plan::work::Describe::is_whole(&work, 0, answered));
     let Some(Output::Tensors(tensors)) = whole else {

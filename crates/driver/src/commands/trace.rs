@@ -14,8 +14,8 @@ use protocol::{
 use render::trace::{Steps, TraceFile, check};
 
 use crate::cli::work::{ProfileArgs, TraceArgs};
-use crate::commands::encode;
 use crate::commands::single::{Single, asked, of_texts};
+use crate::commands::{encode, operators};
 use crate::measure;
 use crate::measure::perf;
 use crate::measure::results::write_whole;
@@ -110,14 +110,14 @@ fn cannot(output: &Path, error: &std::io::Error) -> Failure {
     Failure::usage(format!("cannot write {}: {error}", output.display()))
 }
 
-struct Told<'a> {
+pub(super) struct Told<'a> {
     hello: &'a Hello,
     loaded: &'a Loaded,
     traced: &'a Traced,
 }
 
 impl<'a> Told<'a> {
-    fn read(framework: &str, outcome: &'a Outcome) -> Result<Told<'a>> {
+    pub(super) fn read(framework: &str, outcome: &'a Outcome) -> Result<Told<'a>> {
         let (mut hello, mut loaded, mut traced) = (None, None, None);
         for event in &outcome.events {
             match event {
@@ -135,13 +135,28 @@ impl<'a> Told<'a> {
 
     /// The events of the framework's own profiler, from the path that was given to the worker. The path that
     /// the worker names itself is not opened.
-    fn profile(&self, file: &Path) -> Result<Vec<ProfileEvent>> {
+    pub(super) fn profile(&self, file: &Path) -> Result<Vec<ProfileEvent>> {
         let Some(profiler) = &self.traced.profiler else { return Ok(Vec::new()) };
         let cannot =
             |why: String| Failure::failed(format!("cannot read the events of {}: {why}", profiler.name));
         let text =
             untrusted::file::read_text(file, untrusted::file::RESULTS).map_err(|e| cannot(e.to_string()))?;
         serde_json::from_str(&text).map_err(|e| cannot(e.to_string()))
+    }
+
+    /// The name of its profiler, if it has one.
+    pub(super) fn profiler(&self) -> Option<String> {
+        self.traced.profiler.as_ref().map(|profiler| profiler.name.to_string())
+    }
+
+    pub(super) fn notes(&self) -> String {
+        self.traced.notes.join(" ")
+    }
+
+    /// Start and end of the last request, in nanoseconds.
+    pub(super) fn last_request(&self) -> Option<(u64, u64)> {
+        let request = self.traced.requests.last()?;
+        Some((request.start_ns, *request.tokens_ns.last()?))
     }
 
     fn about(&self, args: &TraceArgs, single: &Single) -> BTreeMap<String, String> {
@@ -232,6 +247,9 @@ fn joined(words: &[String]) -> String {
 const FILE: &str = "profile.md";
 
 pub(super) fn profile(args: &ProfileArgs) -> Result<u8> {
+    if operators::fits(args)? {
+        return operators::profile(args);
+    }
     let places = args.on.here.places.find()?;
     let (request, engine) = asked(&args.on, &places)?;
     if request.device != "cpu" {

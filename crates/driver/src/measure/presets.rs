@@ -1,6 +1,11 @@
-//! Models of configs/models that are ONNX files: how they are run where flags do not say otherwise.
+//! ONNX files: how those of configs/models are run where flags do not say otherwise, and several of them as the columns of
+//! one comparison.
 
-use comparison::plan::{Audio, Dims, Failure, NamedInput, Request, Result, State};
+use std::path::{Path, PathBuf};
+
+use comparison::plan::ab::engines_of;
+use comparison::plan::axes::Arm;
+use comparison::plan::{Audio, Dims, Engines, Failure, NamedInput, Request, Result, State};
 
 use crate::measure::places::Places;
 
@@ -8,7 +13,11 @@ use crate::measure::places::Places;
 /// files, whose sizes are others.
 pub(crate) fn applied(request: &Request, places: &Places) -> Result<Request> {
     let mut request = request.clone();
-    let [model] = request.models.as_slice() else { return Ok(request) };
+    for (name, file) in &mut request.graph.artefacts {
+        *file = existing(file)
+            .map_err(|why| Failure::usage(format!("--artefact {name}={}: {why}", file.display())))?;
+    }
+    let [model] = request.models.as_slice() else { return columns(request, places) };
     if !places.configs.file("models", model).is_file() {
         return Ok(request);
     }
@@ -38,5 +47,37 @@ pub(crate) fn applied(request: &Request, places: &Places) -> Result<Request> {
     {
         request.graph.audio = Some(audio.parse::<Audio>().map_err(wrong)?);
     }
+    Ok(request)
+}
+
+/// The absolute path of a file that is there.
+fn existing(file: &Path) -> std::result::Result<PathBuf, String> {
+    match file.is_file() {
+        true => std::path::absolute(file).map_err(|error| error.to_string()),
+        false => Err("there is no such file".into()),
+    }
+}
+
+/// Several ONNX files as columns: each framework runs each of them. The first is the model, with which the others are
+/// compared.
+fn columns(mut request: Request, places: &Places) -> Result<Request> {
+    let is_file = |model: &String| configs::is_onnx(model) && Path::new(model).is_file();
+    if !request.study.arms.is_empty() || !request.models.iter().all(is_file) {
+        return Ok(request);
+    }
+    let files = std::mem::take(&mut request.models);
+    request.models = files[..1].to_vec();
+    let engines = engines_of(&request, places as &dyn Engines)?;
+    for engine in &engines {
+        for (place, file) in files.iter().enumerate() {
+            let path = existing(Path::new(file)).map_err(|why| Failure::usage(format!("{file}: {why}")))?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let label = if engines.len() == 1 { name } else { format!("{} {name}", engine.name) };
+            let artefact = (place > 0).then_some(path);
+            request.study.arms.push(Arm { label, engine: engine.name.clone(), artefact, ..Arm::default() });
+        }
+    }
+    // Other weights, other types and other outputs: that is what is compared.
+    request.study.varied = ["R1", "R2", "R11"].map(str::to_owned).to_vec();
     Ok(request)
 }

@@ -44,7 +44,11 @@ impl Session<'_> {
             // ONNX Runtime can run a file exactly as it is written.
             candidates.sort_by_key(|&index| self.crew.plan.contenders[index].engine.framework != ORT);
         }
-        candidates.retain(|&index| !self.recorder.is_absent(&self.crew.plan.contenders[index]));
+        // One that runs another file computes something else.
+        candidates.retain(|&index| {
+            let contender = &self.crew.plan.contenders[index];
+            contender.artefact().is_none() && !self.recorder.is_absent(contender)
+        });
         let mut reasons = Vec::new();
         for index in candidates {
             let contender = &self.crew.plan.contenders[index];
@@ -306,6 +310,7 @@ impl Session<'_> {
         for (index, contender) in plan.contenders.iter().enumerate() {
             let is_known = |other: usize| self.crew.is_same_program(index, other);
             if self.recorder.is_absent(contender)
+                || contender.artefact().is_some()
                 || is_known(by)
                 || found.iter().any(|(other, _)| is_known(*other))
             {

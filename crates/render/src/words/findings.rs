@@ -70,7 +70,7 @@ const fn finding(label: &'static str, cell: fn(&Report, &Row) -> Option<String>)
     Finding { label, cell, is_tabled: false }
 }
 
-const FINDINGS: [Finding; 27] = [
+const FINDINGS: [Finding; 28] = [
     finding("activations are multiplied with weights in", |_, row| products(row)),
     finding("arithmetic that is not the framework's, of the CPU time of {phases}", |_, row| own_code(row)),
     finding("instructions, as the framework says", |_, row| {
@@ -91,6 +91,7 @@ const FINDINGS: [Finding; 27] = [
         let loss = row.agreement.as_ref()?.quantisation_loss?;
         Some(format!("{:.1} % of its top-1 tokens, mean KL {:.1e}", 100.0 * loss.top1, loss.mean_kl))
     }),
+    finding("outputs against the first file's", |_, row| other_file(row)),
     finding("against f32, on the bundled texts", retrieval),
     finding("load from a cold page cache", cold_load),
     finding("load consists of", |_, row| {
@@ -227,6 +228,20 @@ fn retrieval(_: &Report, row: &Row) -> Option<String> {
     let tau = kendall_tau.map(|tau| format!(", Kendall's τ {tau:.4}"));
     let searched = top10.into_iter().chain(tau).collect::<String>();
     Some(format!("cosine {mean_cosine:.6} (least {min_cosine:.6}){searched}"))
+}
+
+/// How near the outputs of another file come to those of the first.
+pub(super) fn other_file(row: &Row) -> Option<String> {
+    let found = row.agreement.as_ref().filter(|_| row.is_other_file)?.vectors?;
+    let top = (found.rows > 0).then(|| {
+        let share = 100.0 * found.same_top as f64 / found.rows as f64;
+        format!(", the largest of {share:.1} % of {} rows in the same place", found.rows)
+    });
+    let top = top.unwrap_or_default();
+    Some(format!(
+        "least cosine {:.4}, largest difference {:.2e} of the largest number{top}",
+        found.cosine, found.max_abs
+    ))
 }
 
 fn cold_load(report: &Report, row: &Row) -> Option<String> {

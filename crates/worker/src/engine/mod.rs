@@ -74,6 +74,10 @@ pub enum EngineError {
 /// What an engine's calls return.
 pub type Result<T, E = EngineError> = std::result::Result<T, E>;
 
+/// The option with a file that is run in place of the bundle's ONNX file: another one of the same inputs and outputs, or what
+/// the framework has made of one.
+pub const ARTEFACT: &str = "artefact";
+
 /// A framework, ready to run one model: the operations of every framework. The operations of a model are
 /// capabilities, traits of their own ([`Decode`]).
 ///
@@ -88,10 +92,13 @@ pub trait InferenceEngine: Sized + 'static {
     /// Initialises the framework in this process and describes it. Timed as part of start-up.
     fn runtime() -> Result<Runtime>;
 
-    /// The file that [`load`](Self::load) will read: the bundle's own. An engine that cannot read a bundle
-    /// derives its file here, once. Not timed.
+    /// The file that [`load`](Self::load) will read: the bundle's own, or for an ONNX file the one of the option
+    /// [`ARTEFACT`]. An engine that cannot read a bundle derives its file here, once. Not timed.
     fn weights_file(bundle: &Bundle, settings: &Settings) -> Result<std::path::PathBuf> {
-        Ok(bundle.weights_path(settings.precision)?)
+        match settings.options.get(ARTEFACT) {
+            Some(file) if bundle.config().graph.is_some() => Ok(std::path::PathBuf::from(file)),
+            _ => Ok(bundle.weights_path(settings.precision)?),
+        }
     }
 
     /// Makes the model's weights resident and ready to compute with. Timed as model load. Pages of a mapped

@@ -37,7 +37,7 @@ WEIGHTS = {"f32": "f32", "bf16": "bf16", "f16": "f16", "int8": "i8", "int4": "u4
 
 class Adapter(Base):
     FRAMEWORK = "openvino"
-    OPTIONS = ("arithmetic",)
+    OPTIONS = ("arithmetic", "artefact")
     HIDDEN_STATES = True
     BOTH_WAYS = True
     ENCODES = True
@@ -58,7 +58,7 @@ class Adapter(Base):
     def weights_file(cls, bundle, settings):
         precision = settings["precision"]
         if bundle.graph:
-            return bundle.weights_path(precision)
+            return settings.get("options", {}).get("artefact") or bundle.weights_path(precision)
         if precision not in PRECISIONS:
             raise unsupported(f"OpenVINO packs {precision} in another order than the bundle, so it cannot run its codes")
         computes = CAPABILITIES.get(precision, "FP32")

@@ -63,6 +63,9 @@ pub struct Row {
     /// digests computed the same bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs: Option<String>,
+    /// Whether it runs another file than the first, which the comparison is about: its outputs are not the reference's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_other_file: bool,
     /// Size of the files needed to run it, without its model; `None` if that could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shipped: Option<Shipped>,
@@ -218,6 +221,7 @@ impl Row {
             text: evidence.texts.get(label).and_then(|score| score.clone().ok()),
             agreement: agreement(&complete),
             outputs: outputs(&complete),
+            is_other_file: contender.artefact().is_some() && plan.varied.iter().any(|rule| rule == "R11"),
             shipped: evidence.shipped.get(label).copied(),
             tokens: tokens(&complete),
             hello: runs.iter().find_map(|run| run.hello()).cloned(),
@@ -253,6 +257,10 @@ impl Row {
         match (self.state, &self.agreement) {
             (state, _) if !state.has_figures() => state.words().into(),
             (_, None) => "not checked".into(),
+            // How near it comes is what the comparison is about.
+            (_, Some(Agreement { vectors: Some(vectors), .. })) if self.is_other_file => {
+                format!("cosine {:.4}", vectors.cosine)
+            }
             (_, Some(agreement)) if agreement.broken.is_some() => "BROKEN".into(),
             (_, Some(agreement)) if agreement.max_abs() == 0.0 => "ok, Δ = 0".into(),
             (_, Some(agreement)) => format!("ok, Δ ≤ {:.0e}", agreement.max_abs()),

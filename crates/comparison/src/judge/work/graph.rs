@@ -80,6 +80,7 @@ pub(super) fn difference(ours: &[Tensor], theirs: &[Tensor]) -> VectorAgreement 
 /// file may give probabilities and pixels, and of [`SMALL`] at least; values that are infinite or NaN in the
 /// reference have to be the same.
 fn add(found: &mut VectorAgreement, ours: &Tensor, theirs: &Tensor) {
+    let theirs_shape = &theirs.shape;
     let is_alike = (&ours.name, &ours.dtype, &ours.shape) == (&theirs.name, &theirs.dtype, &theirs.shape);
     let Some(dtype) =
         Dtype::from_name(&theirs.dtype).filter(|_| is_alike && ours.data.len() == theirs.data.len())
@@ -96,6 +97,14 @@ fn add(found: &mut VectorAgreement, ours: &Tensor, theirs: &Tensor) {
     }
     let (mut ours, mut theirs) = (floats(dtype, &ours.data), floats(dtype, &theirs.data));
     found.look_at(&theirs);
+    let width = theirs_shape.last().copied().filter(|&width| width > 1 && theirs_shape.len() > 1);
+    if let Some(width) = width {
+        let top =
+            |row: &[f64]| row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map(|(place, _)| place);
+        let pairs = ours.chunks_exact(width).zip(theirs.chunks_exact(width));
+        found.rows += theirs.len() / width;
+        found.same_top += pairs.filter(|(ours, theirs)| top(ours) == top(theirs)).count();
+    }
     for (ours, theirs) in ours.iter_mut().zip(&mut theirs).filter(|(_, theirs)| !theirs.is_finite()) {
         let is_same = *ours == *theirs || (ours.is_nan() && theirs.is_nan());
         (*ours, *theirs) = (if is_same { 0.0 } else { f64::NAN }, 0.0);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use bundle::{Dtype, Graph as Description, GraphInput, Size};
 use protocol::{Fed, Feed, GraphCase, GraphWork, Input, KvCache, Load, Output, Sample, Serve, Values};
 use serde::{Deserialize, Serialize};
-pub use sizes::{Audio, Dims, GraphAsked, InputAsked, NamedInput, State, dims};
+pub use sizes::{Artefact, Audio, Dims, GraphAsked, InputAsked, NamedInput, State, dims};
 use sizes::{combinations, named, of_files, recognised, shape_words};
 
 use super::{Describe, Proof, WorkKind};
@@ -87,7 +87,7 @@ pub(super) fn refuse(request: &Request) -> Result<()> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "--dim, --input, --state, --runs and --audio are for ONNX files, and {} is none",
+        "--dim, --input, --state, --runs, --audio and --artefact are for ONNX files, and {} is none",
         request.model()
     )))
 }

@@ -221,10 +221,13 @@ const BELOW_FEW: usize = 2;
 /// The lines below the table of this width: what explains it, and what was computed.
 pub(crate) fn notes(report: &Report, width: usize) -> [Vec<String>; 2] {
     let (are_rows, marked) = (are_rows(report, width), marked(report, width));
+    let quality = report.rows.iter().filter_map(|row| Some((row, findings::other_file(row)?)));
+    let quality: Vec<String> =
+        quality.map(|(row, near)| format!("{} against the first file: {near}.", row.framework)).collect();
     let lines =
         [legend(report, &marked, are_rows), ends(report, &marked), hidden(report), uniform(report, are_rows)];
     let computed = [about(report)].into_iter().chain(provenance(report).into_iter().flatten());
-    [lines.into_iter().flatten().collect(), computed.collect()]
+    [lines.into_iter().flatten().chain(quality).collect(), computed.collect()]
 }
 
 fn marked(report: &Report, width: usize) -> Vec<Metric> {

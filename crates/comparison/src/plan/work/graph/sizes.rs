@@ -27,6 +27,24 @@ pub struct GraphAsked {
     pub runs: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audio: Option<Audio>,
+    /// Files that frameworks run in place of the ONNX file, by contender.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub artefacts: BTreeMap<String, PathBuf>,
+}
+
+/// A file of a framework's own, as typed: `tch=FILE.pt`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Artefact(pub String, pub PathBuf);
+
+impl FromStr for Artefact {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Artefact, String> {
+        let both = text.split_once('=').filter(|(name, file)| !name.is_empty() && !file.is_empty());
+        let (name, file) =
+            both.ok_or_else(|| format!("{text:?} is no FRAMEWORK=FILE, such as tch=model.pt"))?;
+        Ok(Artefact(name.to_owned(), PathBuf::from(file)))
+    }
 }
 
 /// How much audio a run is about.
