@@ -5,14 +5,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bundle::{Bundle, Dtype, Graph};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tract_linalg::multithread::Executor;
 use tract_onnx::prelude::*;
+use tract_onnx::tract_core::plan::eval;
 use tract_onnx::tract_core::runtime::RunOptions;
 use tract_onnx::tract_hir::internal::format_err;
-use worker::engine::{EngineError, InferenceEngine, Run, Settings, Tensor, without_panic};
+use worker::engine::{
+    EngineError, InferenceEngine, Profile, ProfileClock, ProfileEvent, Run, Settings, Tensor, without_panic,
+};
 
 use crate::model::framework;
 
@@ -31,6 +35,8 @@ pub(crate) struct GraphPlan {
     pub(crate) threads: usize,
     inputs: TVec<TValue>,
     outputs: TVec<TValue>,
+    /// The nodes that were computed since a profile began.
+    profile: Option<Vec<ProfileEvent>>,
 }
 
 impl std::fmt::Debug for GraphPlan {
@@ -73,6 +79,7 @@ impl GraphPlan {
             threads,
             inputs: TVec::new(),
             outputs: TVec::new(),
+            profile: None,
         })
     }
 
@@ -145,7 +152,11 @@ impl Run for GraphPlan {
         without_panic("tract", || {
             let plan = self.plan().map_err(refused)?;
             let inputs = self.inputs.clone();
-            self.outputs = self.pool.install(|| plan.run(inputs)).map_err(framework)?;
+            let outputs = match &mut self.profile {
+                None => self.pool.install(|| plan.run(inputs)),
+                Some(events) => self.pool.install(|| profiled(&plan, inputs, events)),
+            };
+            self.outputs = outputs.map_err(framework)?;
             Ok(())
         })
     }
@@ -164,6 +175,42 @@ impl Run for GraphPlan {
             })
         };
         self.graph.outputs.iter().zip(&self.outputs).map(read).collect()
+    }
+}
+
+/// A run whose nodes are timed, as tract's own command line does it: through the function that evaluates each.
+fn profiled(
+    plan: &Arc<TypedSimplePlan>,
+    inputs: TVec<TValue>,
+    events: &mut Vec<ProfileEvent>,
+) -> TractResult<TVec<TValue>> {
+    let mut state = TypedSimpleState::new(plan)?;
+    state.run_plan_with_eval(inputs, |context, own, node, inputs| {
+        let (start, clock) = (SystemTime::now(), Instant::now());
+        let outputs = eval(context, own, node, inputs);
+        let since = start.duration_since(UNIX_EPOCH).unwrap_or_default();
+        events.push(ProfileEvent {
+            name: node.op().name().as_ref().into(),
+            part: None,
+            thread: "nodes".into(),
+            start_ns: since.as_nanos() as u64,
+            duration_ns: clock.elapsed().as_nanos() as u64,
+            details: BTreeMap::from([("node".into(), node.name.as_str().into())]),
+        });
+        outputs
+    })
+}
+
+impl GraphPlan {
+    pub(crate) fn begin_profile(&mut self) {
+        self.profile = Some(Vec::new());
+    }
+
+    pub(crate) fn end_profile(&mut self) -> Result<Profile, EngineError> {
+        let events = self.profile.take();
+        let events = events.ok_or_else(|| EngineError::Input("end_profile before begin_profile".into()))?;
+        let profiler = "tract's evaluation of each node, timed".to_owned();
+        Ok(Profile { profiler, clock: ProfileClock::Realtime, events, notes: Vec::new() })
     }
 }
 

@@ -12,8 +12,8 @@ use model::Model;
 use sequences::Sequences;
 use worker::engine::{
     ARTEFACT, Bundle, Decode, Device, Encode, EngineError, Foreigns, HiddenStates, InEffect, InferenceEngine,
-    KvCachePolicy, Options, Precision, Run, Runtime, Settings, Want, check_append, check_begin, check_causal,
-    check_features, check_window, without_panic,
+    KvCachePolicy, Options, Precision, Profile, Run, Runtime, Settings, Want, check_append, check_begin,
+    check_causal, check_features, check_window, without_panic,
 };
 
 /// The version that the workspace pins; tract does not tell its own.
@@ -103,6 +103,23 @@ impl InferenceEngine for Tract {
         match &mut self.body {
             Body::Encoder(encoder) => Ok(encoder.as_mut()),
             Body::Decoder(_) | Body::Graph(_) => Err(EngineError::Input("the model encodes no texts".into())),
+        }
+    }
+
+    fn begin_profile(&mut self) -> Result<(), EngineError> {
+        match &mut self.body {
+            Body::Graph(plan) => {
+                plan.begin_profile();
+                Ok(())
+            }
+            _ => Err(EngineError::Unsupported("Photofinish times tract's nodes in ONNX files alone.".into())),
+        }
+    }
+
+    fn end_profile(&mut self) -> Result<Profile, EngineError> {
+        match &mut self.body {
+            Body::Graph(plan) => plan.end_profile(),
+            _ => Err(EngineError::Input("end_profile before begin_profile".into())),
         }
     }
 
