@@ -28,24 +28,40 @@ struct Locked {
     checksum: Option<String>,
 }
 
+/// A package of a registry that is fetched where it is used.
+fn fetched(requirement: &str, sha256: &str, bytes: u64, piece: &str) -> Result<Value> {
+    let (kind, requirement) = match requirement.strip_prefix("npm:") {
+        Some(requirement) => ("npm", requirement),
+        None => ("pypi", requirement),
+    };
+    let (name, version) = requirement.split_once("==").context("a requirement names its version")?;
+    Ok(json!({
+        "type": "library", "name": name, "version": version,
+        "purl": format!("pkg:{kind}/{}@{version}", name.replace('@', "%40")),
+        "hashes": [{ "alg": "SHA-256", "content": sha256 }],
+        "properties": [
+            { "name": "photofinish:fetched", "value": "where it is used" },
+            { "name": "photofinish:piece", "value": piece },
+            { "name": "photofinish:bytes", "value": bytes.to_string() },
+        ],
+    }))
+}
+
 pub(crate) fn list(workspace: &Workspace, binaries: &[String], record: &BuildRecord) -> Result<String> {
     let mut components = crates(workspace, binaries)?;
     for archive in workspace.provision(Reporter::new(true))?.archives() {
-        let (kind, requirement) = match archive.requirement.strip_prefix("npm:") {
-            Some(requirement) => ("npm", requirement),
-            None => ("pypi", archive.requirement.as_str()),
-        };
-        let (name, version) = requirement.split_once("==").context("a requirement names its version")?;
-        components.push(json!({
-            "type": "library", "name": name, "version": version,
-            "purl": format!("pkg:{kind}/{}@{version}", name.replace('@', "%40")),
-            "hashes": [{ "alg": "SHA-256", "content": archive.sha256 }],
-            "properties": [
-                { "name": "photofinish:fetched", "value": "where it is used" },
-                { "name": "photofinish:piece", "value": archive.piece.to_string() },
-                { "name": "photofinish:bytes", "value": archive.bytes.to_string() },
-            ],
-        }));
+        let piece = archive.piece.to_string();
+        components.push(fetched(&archive.requirement, &archive.sha256, archive.bytes, &piece)?);
+    }
+    for name in configs::models(&workspace.layers())? {
+        for package in configs::model(&workspace.layers(), &name)?.packages {
+            components.push(fetched(
+                &package.requirement,
+                &package.sha256,
+                package.bytes,
+                &format!("model {name}"),
+            )?);
+        }
     }
     components.extend(packages_of_references(workspace)?);
     let bill = json!({

@@ -91,11 +91,11 @@ fn frameworks(configs: &Layers) -> Result<Named> {
 }
 
 fn models(configs: &Layers) -> Result<Named> {
-    let row = |name: String| Ok(vec![name.clone(), configs::model(configs, &name)?.source]);
+    let row = |name: String| Ok(vec![name.clone(), configs::model(configs, &name)?.summary]);
     let rows: Result<Vec<Vec<String>>> = configs::models(configs)?.into_iter().map(row).collect();
     Ok(Named {
         kind: "models",
-        titles: &["name", "source"],
+        titles: &["name", "summary"],
         rows: rows?,
         hint: "use them as in `photofinish --model NAME`; a directory, a .gguf or .onnx file, hf:owner/name and \
                synthetic:NAME are models, too",

@@ -15,7 +15,7 @@ use crate::output::{print, screen};
 
 /// Kinds of operators, with parts of the names that frameworks have for them, in small letters. The first that fits counts.
 const KINDS: [(&str, &[&str]); 9] = [
-    ("convolution", &["conv", "deconv"]),
+    ("convolution", &["conv", "im2col", "depthwise"]),
     ("recurrence", &["lstm", "gru", "rnn"]),
     ("softmax", &["softmax"]),
     ("norm", &["norm", "mvn"]),
