@@ -311,7 +311,7 @@ pub(super) fn of_graph(on: &OnArgs, flags: &GraphFlags, seed: u64) -> Result<(Si
     let given = arrays::given(&request.graph, Some(description), &places)?;
     let work = graph::resolve(&request, description, &given, seed)?;
     if work.cases.len() != 1 {
-        return Err(Failure::usage("this runs the file at one size: give each --dim one"));
+        return Err(Failure::usage("infer and profile run a file at one size: give each --dim one"));
     }
     Ok((single, work))
 }

@@ -251,3 +251,56 @@ fn commands_for_models_of_texts_refuse_an_onnx_file() {
 fn sizes(count: usize) -> String {
     (1..=count).map(|size| size.to_string()).collect::<Vec<_>>().join(",")
 }
+
+#[test]
+fn a_request_may_be_a_sequence_of_runs_with_state() {
+    let installation = Installation::new().timed("one", &[]).timed("two", &[]);
+    let sequence = format!("{} --state y=x --runs 3", inputs());
+    let report = installation.json(0, &format!("--frameworks one,two --rounds 2 {sequence} --audio 0.5"));
+    let graph = &report["plan"]["work"]["graph"];
+    assert_eq!((&graph["cases"][0]["sets"], &graph["state"][0]["input"]), (&json!(3), &json!("x")));
+    assert!(array(&report["rows"]).iter().all(|row| row["state"] == "measured"), "{}", report["rows"]);
+    let figure = |name: &str| {
+        let metrics = array(&row(&report, "one")["metrics"]).iter();
+        let mut found = metrics.filter(|metric| metric["metric"] == name);
+        found.next().and_then(|metric| metric["typical"].as_f64()).unwrap()
+    };
+    let factor = figure("run_time") / 500.0;
+    assert!((figure("real_time_factor") / factor - 1.0).abs() < 0.2, "a run is about half a second");
+    let output = installation.path("out");
+    let ran =
+        installation.run(&format!("infer --framework one {sequence} --output {}", output.display())).exits(0);
+    assert_eq!(ran.json()["outputs"]["y"]["shape"][0], 3, "{}", ran.stdout);
+    for (wrong, said) in [
+        ("--state nothing=x", "its outputs are y, counts, hidden"),
+        ("--state counts=x", "the output is of int64, and the input takes float32"),
+        ("--audio nothing=8000", "--audio names \"nothing\""),
+    ] {
+        let ran = installation.run(&format!("--frameworks one,two {} {wrong}", inputs())).exits(2);
+        assert!(ran.stderr.contains(said), "{wrong}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn several_files_are_the_columns_of_one_comparison() {
+    let installation = Installation::new().timed("one", &[]);
+    let file = inputs();
+    let first = Path::new(file.split_whitespace().nth(1).unwrap());
+    let second = installation.path("smaller.onnx");
+    std::fs::copy(first, &second).unwrap();
+    let line = format!(
+        "--frameworks one --rounds 2 --model {},{} --dim rows=5,ids=4",
+        first.display(),
+        second.display()
+    );
+    let report = installation.json(0, &line);
+    let rows = array(&report["rows"]);
+    assert_eq!(
+        rows.iter().map(|row| row["framework"].clone()).collect::<Vec<_>>(),
+        ["inputs.onnx", "smaller.onnx"]
+    );
+    assert_eq!(rows[1]["is_other_file"], true);
+    assert_eq!(rows[1]["state"], "measured", "{}", rows[1]);
+    let ran = installation.run(&line).exits(0);
+    assert!(ran.stdout.contains("smaller.onnx against the first file: least cosine"), "{}", ran.stdout);
+}
