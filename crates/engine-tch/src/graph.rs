@@ -35,6 +35,9 @@ const MODULES: usize = 64;
 /// Largest difference between a module's output and that of the nodes one by one, as a share of the largest number.
 const TOLERANCE: f64 = 1e-3;
 
+/// Why there is no module, after that was said or where none is wanted.
+const NOT_TRACED: &str = "it is not traced";
+
 pub(crate) struct GraphModule {
     graph: Graph,
     path: PathBuf,
@@ -85,15 +88,15 @@ impl GraphModule {
         let marked = false;
         let mut loaded =
             GraphModule { graph, path, optimises, threads, runs, inputs, outputs, shapes, said, marked };
-        if let (Some(zeros), None, true) = (loaded.zeros(), &loaded.said, optimises) {
-            loaded.feed(&zeros)?;
+        if let (Some(drawn), None, true) = (loaded.drawn(), &loaded.said, optimises) {
+            loaded.feed(&drawn)?;
             let traced = without_panic("tch", || loaded.run_nodes());
             loaded.said = Some(match traced {
                 Ok(None) => "traced while loading: TorchScript, frozen and optimised for inference".into(),
                 Ok(Some(why)) => format!("node by node: {why}"),
-                // Zeros may make no sense to the file: the first run tells.
+                // Such inputs may make no sense to the file: the first run tells.
                 Err(EngineError::Unsupported(why)) => return Err(EngineError::Unsupported(why)),
-                Err(error) => format!("traced in the first run: with zeros {error}"),
+                Err(error) => format!("traced in the first run: while loading, {error}"),
             });
             (loaded.inputs, loaded.outputs) = (Vec::new(), Vec::new());
         }
@@ -105,8 +108,8 @@ impl GraphModule {
         std::mem::replace(&mut self.marked, marked)
     }
 
-    /// Inputs of zeros, if no size is free.
-    fn zeros(&self) -> Option<Vec<Tensor>> {
+    /// Inputs for a first run, if no size is free: floats from 0 to 1, and zeros.
+    fn drawn(&self) -> Option<Vec<Tensor>> {
         let mut tensors = Vec::new();
         for input in &self.graph.inputs {
             let mut shape = Vec::new();
@@ -114,7 +117,14 @@ impl GraphModule {
                 let Size::Fixed(size) = size else { return None };
                 shape.push(*size);
             }
-            let data = vec![0; Tensor::elements(&shape) * input.dtype.bytes()];
+            let elements = Tensor::elements(&shape);
+            let mut data = vec![0; elements * input.dtype.bytes()];
+            if input.dtype == Dtype::Float32 {
+                // Unlike each other, so that what a trace leaves out shows.
+                data = (0..elements)
+                    .flat_map(|place| ((place * 37 % 101) as f32 / 101.0).to_le_bytes())
+                    .collect();
+            }
             tensors.push(Tensor { name: input.name.clone(), dtype: input.dtype, shape, data });
         }
         Some(tensors)
@@ -162,10 +172,10 @@ impl GraphModule {
         let outputs = program.run(&self.inputs).map_err(refused)?;
         self.outputs = finished(outputs.iter().map(Rc::as_ref))?;
         if !self.optimises {
-            return Ok(Some("JIT is off".into()));
+            return Ok(Some(NOT_TRACED.into()));
         }
         if modules.contains_key(&self.shapes) {
-            return Ok(Some("it was not traced".into()));
+            return Ok(Some(NOT_TRACED.into()));
         }
         let traced = match program.reads_back(&self.inputs) {
             Some(node) => Err(format!("{node} reads numbers back")),
@@ -287,7 +297,12 @@ impl Run for GraphModule {
             self.outputs = finished(outputs.iter())?;
             return Ok(());
         }
-        without_panic("tch", || self.run_nodes()).map(drop)
+        if let Some(why) = without_panic("tch", || self.run_nodes())?
+            && why != NOT_TRACED
+        {
+            eprintln!("tch computes node by node: {why}");
+        }
+        Ok(())
     }
 
     fn outputs(&mut self) -> Result<Vec<Tensor>> {

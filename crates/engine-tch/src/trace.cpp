@@ -80,6 +80,13 @@ jit::Module* engine_tch_trace_begin(const at::Tensor* const* inputs, size_t coun
 
 void engine_tch_trace_abandon() { jit::tracer::abandon(); }
 
+// Until `resume`, what is made on this thread is no part of the record: it becomes a constant where the record takes it.
+at::tracer::impl::NoTracerDispatchMode* engine_tch_trace_pause() {
+    return new at::tracer::impl::NoTracerDispatchMode;
+}
+
+void engine_tch_trace_resume(at::tracer::impl::NoTracerDispatchMode* paused) { delete paused; }
+
 // Makes the record the module's method `forward`, which returns these tensors as a tuple.
 bool engine_tch_trace_end(jit::Module* module, const at::Tensor* const* outputs, size_t count) {
     const bool ended = done([&] {

@@ -2,11 +2,11 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::operators::{Call, Outcome, dtype, kind, shape, sizes, upload};
+use super::operators::{Call, Outcome, dtype, kind, row, shape, sizes, upload};
 
 /// Along one axis the elements at these places.
 fn along(tensor: &Tensor, axis: usize, places: &[i64]) -> Outcome<Tensor> {
-    Ok(tensor.f_index_select(axis as i64, &Tensor::from_slice(places))?)
+    Ok(tensor.f_index_select(axis as i64, &row(places)?)?)
 }
 
 impl Call<'_> {
@@ -25,7 +25,7 @@ impl Call<'_> {
                     return self.failed(&format!("there is no place {number} of {size}"));
                 }
             }
-            return Ok(Tensor::from_slice(&numbers).f_reshape(sizes(&array.shape))?);
+            return Ok(row(&numbers)?.f_reshape(sizes(&array.shape))?);
         }
         let indices = self.tensor(place)?.f_to_dtype(Kind::Int64, false, false)?;
         let is_below = indices.f_lt(0)?;

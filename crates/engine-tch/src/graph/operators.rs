@@ -8,6 +8,7 @@ use bundle::Dtype;
 use onnx::program::{Array, Inputs, Node, Operations, ProgramError};
 use tch::{Device, Kind, TchError, Tensor};
 
+use super::trace::untraced;
 use crate::reason;
 
 pub(super) type Outcome<T> = std::result::Result<T, Failure>;
@@ -88,7 +89,12 @@ pub(super) fn upload(array: &Array) -> Result<Tensor, ProgramError> {
     let Some(kind) = kind(array.dtype) else {
         return Err(ProgramError::Unsupported(format!("tch has no tensors of {}", array.dtype)));
     };
-    Tensor::f_from_data_size(&array.data, &sizes(&array.shape), kind).map_err(failed)
+    untraced(|| Tensor::f_from_data_size(&array.data, &sizes(&array.shape), kind)).map_err(failed)
+}
+
+/// A row of numbers that are known here.
+pub(super) fn row<T: tch::kind::Element>(numbers: &[T]) -> Outcome<Tensor> {
+    Ok(untraced(|| Tensor::f_from_slice(numbers))?)
 }
 
 pub(super) fn download(tensor: &Tensor) -> Result<Array, ProgramError> {

@@ -2,7 +2,7 @@
 
 use tch::{Kind, Tensor};
 
-use super::operators::{Call, Outcome, shape};
+use super::operators::{Call, Outcome, row, shape};
 
 /// How an axis is resized.
 struct Axis {
@@ -145,7 +145,7 @@ impl Call<'_> {
         }
         let mut result = data.shallow_clone();
         for (axis, places) in axes.iter().zip(all) {
-            result = result.f_index_select(axis.axis as i64, &Tensor::from_slice(&places))?;
+            result = result.f_index_select(axis.axis as i64, &row(&places)?)?;
         }
         Ok(result)
     }
@@ -178,10 +178,9 @@ impl Call<'_> {
             let mut size = vec![1; data.dim()];
             size[axis.axis] = -1;
             let along = axis.axis as i64;
-            let shares =
-                Tensor::from_slice(&shares).f_to_dtype(data.kind(), false, false)?.f_reshape(size)?;
-            let before = result.f_index_select(along, &Tensor::from_slice(&before))?;
-            let after = result.f_index_select(along, &Tensor::from_slice(&after))?;
+            let shares = row(&shares)?.f_to_dtype(data.kind(), false, false)?.f_reshape(size)?;
+            let before = result.f_index_select(along, &row(&before)?)?;
+            let after = result.f_index_select(along, &row(&after)?)?;
             result = before.f_add(&after.f_sub(&before)?.f_mul(&shares)?)?;
         }
         Ok(result)

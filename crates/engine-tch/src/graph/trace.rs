@@ -15,6 +15,8 @@ type Give = extern "C" fn(*mut c_void, *mut C_tensor);
 unsafe extern "C" {
     fn engine_tch_trace_begin(inputs: *const *const C_tensor, count: usize) -> *mut c_void;
     safe fn engine_tch_trace_abandon();
+    safe fn engine_tch_trace_pause() -> *mut c_void;
+    fn engine_tch_trace_resume(paused: *mut c_void);
     fn engine_tch_trace_end(module: *mut c_void, outputs: *const *const C_tensor, count: usize) -> bool;
     fn engine_tch_trace_optimise(module: *mut c_void) -> bool;
     fn engine_tch_trace_load(path: *const c_char) -> *mut c_void;
@@ -110,6 +112,23 @@ impl Drop for Abandon {
     fn drop(&mut self) {
         engine_tch_trace_abandon();
     }
+}
+
+/// What `make` makes, as a constant of a trace that is being recorded. A trace knows a tensor's numbers by the functions
+/// that gave them, and these that are copied from memory by none.
+pub(super) fn untraced<T>(make: impl FnOnce() -> T) -> T {
+    struct Paused(*mut c_void);
+    impl Drop for Paused {
+        fn drop(&mut self) {
+            // SAFETY: the shim has made it, on this thread, and it is freed once.
+            #[allow(unsafe_code)]
+            unsafe {
+                engine_tch_trace_resume(self.0);
+            }
+        }
+    }
+    let _paused = Paused(engine_tch_trace_pause());
+    make()
 }
 
 /// Takes a tensor from the shim into a vector.
