@@ -92,7 +92,7 @@ impl GraphModule {
             loaded.feed(&drawn)?;
             let traced = without_panic("tch", || loaded.run_nodes());
             loaded.said = Some(match traced {
-                Ok(None) => "traced while loading: TorchScript, frozen and optimised for inference".into(),
+                Ok(None) => "traced while loading: TorchScript, frozen".into(),
                 Ok(Some(why)) => format!("node by node: {why}"),
                 // Such inputs may make no sense to the file: the first run tells.
                 Err(EngineError::Unsupported(why)) => return Err(EngineError::Unsupported(why)),
@@ -134,7 +134,7 @@ impl GraphModule {
         let is_artefact = matches!(self.runs, Runs::Artefact(_));
         let jit = match (is_artefact, self.optimises) {
             (true, _) => "TorchScript as the file has it",
-            (false, true) => "TorchScript: traced, frozen and optimised for inference",
+            (false, true) => "TorchScript: traced and frozen",
             (false, false) => "eager: JIT is off",
         };
         let traced = match (&self.said, self.optimises) {
@@ -153,7 +153,7 @@ impl GraphModule {
             threads: self.threads,
             jit: jit.into(),
             optimised: Some(is_artefact || self.optimises),
-            weight_storage: "copy in memory; packed by oneDNN where a convolution is optimised".into(),
+            weight_storage: "copy in memory, channels last for convolutions".into(),
             kernels: vec!["the file's operators by libtorch's functions".to_owned(), traced].into(),
             shard_bytes: None,
             hybrid: None,
@@ -223,7 +223,7 @@ fn trace(
         outputs.iter().map(|output| output.f_contiguous()).collect()
     };
     let mut module = Module::trace::<TchError>(&given, compute).map_err(said)?;
-    module.optimise().map_err(said)?;
+    module.freeze().map_err(said)?;
     let found = module.run(&given).map_err(said)?;
     for (found, expected) in found.iter().zip(expected) {
         if !is_near(found, expected).map_err(said)? {

@@ -111,13 +111,9 @@ bool engine_tch_trace_end(jit::Module* module, const at::Tensor* const* outputs,
     return ended;
 }
 
-// Freezes the module, and converts convolutions and what is around them to oneDNN's layouts.
-bool engine_tch_trace_optimise(jit::Module* module) {
-    return done([&] {
-        module->eval();
-        jit::Module frozen = jit::freeze(*module);
-        *module = jit::optimize_for_inference(frozen);
-    });
+// Makes constants of what the module holds, and computes what follows from constants.
+bool engine_tch_trace_freeze(jit::Module* module) {
+    return done([&] { *module = jit::freeze(*module); });
 }
 
 jit::Module* engine_tch_trace_load(const char* path) {

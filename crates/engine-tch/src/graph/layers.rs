@@ -3,6 +3,7 @@
 use tch::{Kind, Tensor};
 
 use super::operators::{Call, Outcome, shape};
+use super::trace::untraced;
 
 /// The attributes of a window that moves over the axes after the first two.
 pub(super) struct Window {
@@ -67,7 +68,15 @@ impl Call<'_> {
     }
 
     pub(super) fn convolution(&self) -> Outcome<Tensor> {
-        self.convolve(self.tensor(0)?, self.tensor(1)?, self.optional(2)?)
+        let weight = self.tensor(1)?;
+        if weight.dim() != 4 || weight.kind() != Kind::Float || !self.inputs.is_constant(1) {
+            return self.convolve(self.tensor(0)?, weight, self.optional(2)?);
+        }
+        // With channels last oneDNN computes in the layout that all other functions keep, and nothing is reordered
+        // between them. The weight's layout is the one that libtorch goes by.
+        let pack = || Ok(vec![weight.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_permute([0, 3, 1, 2])?]);
+        let packed = untraced(|| self.libtorch.packed(weight, pack))?;
+        self.convolve(self.tensor(0)?, &packed[0], self.optional(2)?)
     }
 
     pub(super) fn convolve(&self, data: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Outcome<Tensor> {

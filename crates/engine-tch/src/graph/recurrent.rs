@@ -3,6 +3,7 @@
 use tch::{Device, Kind, Tensor};
 
 use super::operators::{Call, Outcome};
+use super::trace::untraced;
 
 /// ONNX's order of an LSTM's gates is input, output, forget, cell; libtorch's is input, forget, cell, output.
 const LSTM: [i64; 4] = [0, 2, 3, 1];
@@ -71,7 +72,7 @@ impl Call<'_> {
             Ok(packed)
         };
         let is_constant = (1..4).all(|place| !self.inputs.has(place) || self.inputs.is_constant(place));
-        let weights = if is_constant { self.libtorch.packed(weight, pack)? } else { pack()? };
+        let weights = if is_constant { untraced(|| self.libtorch.packed(weight, pack))? } else { pack()? };
         let is_reverse = direction == "reverse";
         let data = if is_reverse { data.f_flip([0])? } else { data.shallow_clone() };
         Ok(Recurrent { data, weights, hidden, directions, is_reverse })

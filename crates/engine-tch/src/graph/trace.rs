@@ -18,7 +18,7 @@ unsafe extern "C" {
     safe fn engine_tch_trace_pause() -> *mut c_void;
     fn engine_tch_trace_resume(paused: *mut c_void);
     fn engine_tch_trace_end(module: *mut c_void, outputs: *const *const C_tensor, count: usize) -> bool;
-    fn engine_tch_trace_optimise(module: *mut c_void) -> bool;
+    fn engine_tch_trace_freeze(module: *mut c_void) -> bool;
     fn engine_tch_trace_load(path: *const c_char) -> *mut c_void;
     fn engine_tch_trace_free(module: *mut c_void);
     fn engine_tch_trace_run(
@@ -56,11 +56,11 @@ impl Module {
         Ok(module)
     }
 
-    /// Makes constants of what it holds, and lets oneDNN have its layouts.
-    pub(super) fn optimise(&mut self) -> Result<(), TchError> {
+    /// Makes constants of what it holds, and computes what follows from constants.
+    pub(super) fn freeze(&mut self) -> Result<(), TchError> {
         // SAFETY: the module is live, and not shared.
         #[allow(unsafe_code)]
-        done(unsafe { engine_tch_trace_optimise(self.0.as_ptr()) })
+        done(unsafe { engine_tch_trace_freeze(self.0.as_ptr()) })
     }
 
     pub(super) fn load(path: &Path) -> Result<Module, TchError> {
