@@ -1,8 +1,8 @@
 //! An ONNX file, node by node with libtorch's functions, and then as TorchScript.
 //!
 //! The first run with given shapes computes every node by itself. Where no node reads numbers back, the same run is then
-//! traced, frozen and optimised for inference; later runs with these shapes run that module. A file whose inputs have
-//! fixed shapes is traced while it is loaded.
+//! traced and frozen; later runs with these shapes run that module. A file whose inputs have fixed shapes is traced
+//! while it is loaded.
 
 mod artefact;
 mod layers;
@@ -10,6 +10,8 @@ mod moves;
 mod operators;
 mod recurrent;
 mod resize;
+#[cfg(test)]
+mod tests;
 mod trace;
 
 use std::collections::HashMap;

@@ -80,7 +80,8 @@ jit::Module* engine_tch_trace_begin(const at::Tensor* const* inputs, size_t coun
 
 void engine_tch_trace_abandon() { jit::tracer::abandon(); }
 
-// Until `resume`, what is made on this thread is no part of the record: it becomes a constant where the record takes it.
+// Until `resume`, what is made on this thread is no part of the record, and becomes a constant where the record takes
+// it.
 at::tracer::impl::NoTracerDispatchMode* engine_tch_trace_pause() {
     return new at::tracer::impl::NoTracerDispatchMode;
 }

@@ -35,8 +35,11 @@ impl From<TchError> for Failure {
 #[derive(Default)]
 pub(super) struct Libtorch {
     /// Weights in the order that libtorch has them in, by the tensor that they were made of, which is kept with them.
-    packed: RefCell<HashMap<*const Tensor, (Rc<Tensor>, Vec<Tensor>)>>,
+    packed: RefCell<HashMap<*const Tensor, Packed>>,
 }
+
+/// A constant, and what was made of it.
+type Packed = (Rc<Tensor>, Vec<Tensor>);
 
 impl Libtorch {
     /// What `pack` makes of a constant, made once.
@@ -435,7 +438,7 @@ impl<'a> Call<'a> {
         if dtype(x).is_float() && is_known(1) && is_known(2) {
             return Ok(match (bound("min", 1), bound("max", 2)) {
                 (Some(least), Some(most)) => x.f_clamp(least, most)?,
-                (Some(least), None) if least == 0.0 => x.f_relu()?,
+                (Some(0.0), None) => x.f_relu()?,
                 (Some(least), None) => x.f_clamp_min(least)?,
                 (None, Some(most)) => x.f_clamp_max(most)?,
                 (None, None) => x.shallow_clone(),

@@ -15,6 +15,9 @@ struct Axis {
     is_given: bool,
 }
 
+/// The sizes of all axes after the first two, and the scales that are given.
+type Resized = (Vec<i64>, Vec<Option<f64>>);
+
 /// Where an output place is in the input.
 fn place(mode: &str, axis: &Axis, output: i64) -> f64 {
     let output = output as f64;
@@ -103,7 +106,7 @@ impl Call<'_> {
     }
 
     /// Sizes and scales for libtorch's functions, which resize the axes after the first two.
-    fn for_libtorch(&self, axes: &[Axis]) -> Outcome<Option<(Vec<i64>, Vec<Option<f64>>)>> {
+    fn for_libtorch(&self, axes: &[Axis]) -> Outcome<Option<Resized>> {
         let data = self.tensor(0)?;
         let mut sizes: Vec<i64> = data.size().into_iter().skip(2).collect();
         let mut scales = vec![None; sizes.len()];

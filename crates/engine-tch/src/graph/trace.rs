@@ -114,8 +114,8 @@ impl Drop for Abandon {
     }
 }
 
-/// What `make` makes, as a constant of a trace that is being recorded. A trace knows a tensor's numbers by the functions
-/// that gave them, and these that are copied from memory by none.
+/// What `make` makes, as a constant of a trace that is being recorded. A trace knows a tensor's numbers by the
+/// functions that gave them, and those that are copied from memory by none.
 pub(super) fn untraced<T>(make: impl FnOnce() -> T) -> T {
     struct Paused(*mut c_void);
     impl Drop for Paused {

@@ -1,9 +1,9 @@
 //! An ONNX file as a list of operations that a framework computes with its own functions.
 //!
-//! [`Program::read`] reads the file; [`Compiled`] runs it on what implements [`Operations`]. The framework is asked for
-//! what depends on the numbers of the inputs. Weights are uploaded once, and what follows from weights alone is computed
-//! once. What follows from the shapes of the inputs is computed once for these shapes; small whole numbers are computed
-//! here.
+//! [`Program::read`] reads the file; [`Compiled`] runs it on what implements [`Operations`]. The framework is asked
+//! for what depends on the numbers of the inputs. Weights are uploaded once, and what follows from weights alone is
+//! computed once. What follows from the shapes of the inputs is computed once for these shapes; small whole numbers are
+//! computed here.
 
 mod arithmetic;
 mod array;

@@ -278,6 +278,25 @@ fn files_that_make_no_sense_are_errors() {
 }
 
 #[test]
+fn a_damaged_file_is_an_error_or_another_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("model.onnx");
+    for file in conformance::graph_files() {
+        let whole = std::fs::read(&file).unwrap();
+        let described = crate::read::described(&whole).unwrap().graph;
+        for place in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[place] = bytes[place].wrapping_add([1, 0x7f, 0x80][place % 3]);
+            std::fs::write(&path, &bytes).unwrap();
+            let Ok(program) = Program::read(&path, &described) else { continue };
+            let inputs = described.inputs.iter().map(|_| tensor(&[2, 3], &[0.5; 6]));
+            let inputs: Vec<Rc<Array>> = inputs.collect();
+            let _ = Compiled::new(program, Arrays::default()).run(&inputs);
+        }
+    }
+}
+
+#[test]
 fn small_arrays_are_computed_as_onnx_says() {
     let ints = |numbers: &[i64]| Array::from_ints(&[numbers.len()], numbers);
     let run = |node: &Node, inputs: &[&Array]| {
