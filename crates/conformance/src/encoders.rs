@@ -262,7 +262,7 @@ pub fn graphs<E: InferenceEngine>(unsupported: &[&str]) {
 pub fn refuses_graphs<E: InferenceEngine>() {
     assert!(!E::RUNS_GRAPHS, "{} says that it runs no ONNX files", E::FRAMEWORK);
     let place = tempfile::tempdir().expect("a temporary directory");
-    let bundle = prepared(&directory().join("scalars.onnx"), place.path());
+    let bundle = graph_bundle(&directory().join("scalars.onnx"), place.path());
     let job = json!({
         "protocol": protocol::VERSION,
         "bundle": bundle.directory(),
@@ -283,15 +283,15 @@ pub fn refuses_graphs<E: InferenceEngine>() {
 }
 
 /// The file as a bundle, in the directory `bundles`.
-fn prepared(file: &Path, bundles: &Path) -> Bundle {
+pub fn graph_bundle(file: &Path, bundles: &Path) -> Bundle {
     bundle_of(prepare::Source::Onnx(file.to_owned()), bundles, &[Precision::F32])
 }
 
 fn outputs<E: InferenceEngine>(file: &Path) -> Result<[Vec<Tensor>; 2], EngineError> {
     let place = tempfile::tempdir().expect("a temporary directory");
-    let bundle = prepared(file, place.path());
+    let bundle = graph_bundle(file, place.path());
     let graph = bundle.config().graph.clone().expect("it is an ONNX file");
-    let inputs: Vec<Tensor> = expected(file).inputs.into_iter().map(tensor).collect();
+    let inputs = graph_inputs(file);
     let named = inputs.iter().map(|input| (&input.name, input.dtype));
     assert!(named.eq(graph.inputs.iter().map(|input| (&input.name, input.dtype))), "the file's own inputs");
     let mut engine = E::load(&bundle, &at(Precision::F32))?;
@@ -303,6 +303,11 @@ fn outputs<E: InferenceEngine>(file: &Path) -> Result<[Vec<Tensor>; 2], EngineEr
     let first = engine.outputs()?;
     engine.run()?;
     Ok([first, engine.outputs()?])
+}
+
+/// The inputs that the reference's outputs are for.
+pub fn graph_inputs(file: &Path) -> Vec<Tensor> {
+    expected(file).inputs.into_iter().map(tensor).collect()
 }
 
 fn expected(file: &Path) -> Expected {

@@ -14,7 +14,8 @@ use std::ops::Range;
 use std::path::Path;
 
 pub use encoders::{
-    check_encoders, check_encoders_in_16_bits, check_encoders_in_f32, graph_files, graphs, refuses_graphs,
+    check_encoders, check_encoders_in_16_bits, check_encoders_in_f32, graph_bundle, graph_files,
+    graph_inputs, graphs, refuses_graphs,
 };
 pub use models::{
     Model, Reference, TOLERANCE, architectures, argmax, at, bundle, bundle_at, check_converted,

@@ -61,7 +61,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("engine-hybrid", &["bundle", "engine-candle", "engine-ort", "engine-tch", "worker"]),
     ("engine-mock", &["bundle", "gpu", "worker"]),
     ("engine-ort", &["bundle", "onnx", "worker"]),
-    ("engine-tch", &["bundle", "worker"]),
+    ("engine-tch", &["bundle", "onnx", "worker"]),
     ("evidence", &["comparison", "engine-mock", "statistics"]),
     ("features", &[]),
     ("gpu", &[]),
