@@ -166,10 +166,15 @@ const EXTERNAL: i32 = 1;
 const MOST_ELEMENTS: usize = 1 << 40;
 /// Most messages and sizes in a file: those of large models are some hundred thousand. In memory each takes up to
 /// 272 bytes, in the file no more than two.
-const MOST_PARTS: usize = 1_000_000;
+pub(crate) const MOST_PARTS: usize = 1_000_000;
 
 /// Counts the messages and sizes of a file without keeping them. What cannot be read ends the count: decoding says so.
-fn count(message: Kind, mut bytes: &[u8], depth: u32, parts: &mut usize) -> Result<(), DecodeError> {
+pub(crate) fn count(
+    message: Kind,
+    mut bytes: &[u8],
+    depth: u32,
+    parts: &mut usize,
+) -> Result<(), DecodeError> {
     while bytes.has_remaining() && depth < 100 && *parts <= MOST_PARTS {
         let (tag, wire) = decode_key(&mut bytes)?;
         match (message.part(tag), wire) {
@@ -196,7 +201,7 @@ fn count(message: Kind, mut bytes: &[u8], depth: u32, parts: &mut usize) -> Resu
 
 /// The messages below, and the sizes of a tensor.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+pub(crate) enum Kind {
     Model,
     Function,
     Graph,
@@ -374,7 +379,7 @@ fn output(value: &Value) -> Result<GraphOutput, Unreadable> {
 }
 
 /// From `TensorProto.DataType`.
-fn dtype(number: i32) -> Option<Dtype> {
+pub(crate) fn dtype(number: i32) -> Option<Dtype> {
     Some(match number {
         1 => Dtype::Float32,
         2 => Dtype::Uint8,
