@@ -1,0 +1,85 @@
+//! Work cut over the threads of candle's pool, each piece of it calls of candle on one thread.
+
+use std::ops::Range;
+
+use candle_core::{DType, Device, Result, Tensor};
+
+use crate::elements::with_f32;
+use crate::parallel::{threads, try_for_each};
+
+/// Fewer multiplications, or elements that are copied, than this are not worth another thread.
+const WORTH_A_THREAD: usize = 1 << 15;
+/// Pieces per thread: with several, threads wait less for the last.
+const PIECES: usize = 4;
+/// From this many elements candle divides an elementwise operation over its pool, which a piece must not ask for.
+pub(super) const DIVIDED: usize = 1 << 16;
+/// Elements of a piece that stays in a core's cache.
+const IN_CACHE: usize = 1 << 13;
+
+/// How many rows of a matrix each piece gets, if a row costs that much; all if they are not worth more threads.
+pub(super) fn part(rows: usize, cost: usize) -> usize {
+    if threads() < 2 || rows.saturating_mul(cost) < WORTH_A_THREAD {
+        return rows.max(1);
+    }
+    rows.div_ceil(PIECES * threads()).max(1)
+}
+
+/// `[rows, width]` of what `f` makes of ranges of `part` rows. Types other than f32 are computed at once.
+pub(super) fn by_rows(
+    dtype: DType,
+    (rows, width): (usize, usize),
+    part: usize,
+    f: impl Fn(Range<usize>) -> Result<Tensor> + Send + Sync,
+) -> Result<Tensor> {
+    if dtype != DType::F32 || part >= rows || width == 0 {
+        return f(0..rows)?.reshape((rows, width));
+    }
+    let mut out = vec![0.0; rows * width];
+    try_for_each(out.chunks_mut(part * width).enumerate().collect(), |(index, out): (usize, &mut [f32])| {
+        let first = index * part;
+        let made = f(first..first + out.len() / width)?.contiguous()?;
+        with_f32(&made, |made| out.copy_from_slice(made))
+    })?;
+    Tensor::from_vec(out, (rows, width), &Device::Cpu)
+}
+
+/// The same of ranges of columns.
+pub(super) fn by_columns(
+    dtype: DType,
+    (rows, width): (usize, usize),
+    part: usize,
+    f: impl Fn(Range<usize>) -> Result<Tensor> + Send + Sync,
+) -> Result<Tensor> {
+    if dtype != DType::F32 || part >= width || rows == 0 {
+        return f(0..width)?.reshape((rows, width));
+    }
+    let mut out = vec![0.0; rows * width];
+    let starts = (0..width).step_by(part);
+    let mut pieces: Vec<_> =
+        starts.map(|start| (start..width.min(start + part), Vec::with_capacity(rows))).collect();
+    for row in out.chunks_exact_mut(width) {
+        for ((_, piece), part) in pieces.iter_mut().zip(row.chunks_mut(part)) {
+            piece.push(part);
+        }
+    }
+    try_for_each(pieces, |(columns, rows)| {
+        let count = columns.len();
+        with_f32(&f(columns)?.contiguous()?, |made| {
+            for (row, made) in rows.into_iter().zip(made.chunks_exact(count)) {
+                row.copy_from_slice(made);
+            }
+        })
+    })?;
+    Tensor::from_vec(out, (rows, width), &Device::Cpu)
+}
+
+/// Several elementwise operations of candle after one another, while a piece of the tensor is in a core's cache.
+pub(super) fn each(x: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync) -> Result<Tensor> {
+    let count = x.elem_count();
+    if x.dtype() != DType::F32 || count < WORTH_A_THREAD {
+        return f(x);
+    }
+    let flat = x.flatten_all()?;
+    by_rows(DType::F32, (count, 1), IN_CACHE, |part| f(&flat.narrow(0, part.start, part.len())?))?
+        .reshape(x.shape())
+}
