@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 
 use super::operators::{Call, Made};
-use super::pieces::{DIVIDED, by_columns, by_rows, part};
+use super::pieces::{DIVIDED, by_columns, by_rows, copied, part, ranges};
 use super::products::product;
 use crate::parallel::threads;
 
@@ -275,13 +275,35 @@ fn convolved(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: &Window
     if rows * columns < PLACES {
         return product(weight, &seen.contiguous()?.reshape((inner, rows * columns))?, bias);
     }
-    let few = rows.div_ceil(2 * threads()) * columns;
-    let places = PLACES.min(few).min((DIVIDED - 1) / outputs).max(columns);
-    let part = places / columns * columns;
-    by_columns(x.dtype(), (outputs, rows * columns), part, |places| {
-        let rows = places.len() / columns;
-        let seen = seen.narrow(3, places.start / columns, rows)?.contiguous()?;
-        plus(weight.matmul(&seen.reshape((inner, places.len()))?)?, bias)
+    // A piece is of whole rows of the output, or lies in one.
+    let kernel = height * width;
+    let few = (rows * columns).div_ceil(2 * threads());
+    let places = PLACES.min(few).min((DIVIDED - 1) / outputs).min((DIVIDED - 1) / kernel).max(1);
+    let tiles: Vec<_> = match columns <= places {
+        true => ranges(0..rows * columns, places / columns * columns).collect(),
+        false => (0..rows).flat_map(|row| ranges(row * columns..(row + 1) * columns, places)).collect(),
+    };
+    // So many channels at a time that candle copies their piece on this thread, within a core's cache.
+    let together = ((DIVIDED - 1) / (kernel * places)).max(1);
+    by_columns(x.dtype(), (outputs, rows * columns), tiles, |places| {
+        let first = places.start % columns;
+        let seen = seen.narrow(3, places.start / columns, places.len().div_ceil(columns))?;
+        let seen = seen.narrow(4, first, columns.min(places.len()))?;
+        let mut sum: Option<Tensor> = None;
+        for channels in ranges(0..depth, together) {
+            let part = kernel * channels.len();
+            let of_channels = copied(&seen.narrow(0, channels.start, channels.len())?)?;
+            let of_channels = of_channels.reshape((part, places.len()))?;
+            let y = weight.narrow(1, channels.start * kernel, part)?.matmul(&of_channels)?;
+            sum = Some(match sum {
+                Some(sum) => (sum + y)?,
+                None => y,
+            });
+        }
+        match sum {
+            Some(sum) => plus(sum, bias),
+            None => Tensor::zeros((outputs, places.len()), x.dtype(), x.device()),
+        }
     })
 }
 

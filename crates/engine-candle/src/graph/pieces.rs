@@ -43,23 +43,26 @@ pub(super) fn by_rows(
     Tensor::from_vec(out, (rows, width), &Device::Cpu)
 }
 
-/// The same of ranges of columns.
+/// The same of ranges of columns, which cover all in their order.
 pub(super) fn by_columns(
     dtype: DType,
     (rows, width): (usize, usize),
-    part: usize,
+    ranges: Vec<Range<usize>>,
     f: impl Fn(Range<usize>) -> Result<Tensor> + Send + Sync,
 ) -> Result<Tensor> {
-    if dtype != DType::F32 || part >= width || rows == 0 {
+    if ranges.len() < 2 || rows == 0 {
         return f(0..width)?.reshape((rows, width));
     }
+    if dtype != DType::F32 {
+        return Tensor::cat(&ranges.into_iter().map(f).collect::<Result<Vec<_>>>()?, 1);
+    }
     let mut out = vec![0.0; rows * width];
-    let starts = (0..width).step_by(part);
-    let mut pieces: Vec<_> =
-        starts.map(|start| (start..width.min(start + part), Vec::with_capacity(rows))).collect();
-    for row in out.chunks_exact_mut(width) {
-        for ((_, piece), part) in pieces.iter_mut().zip(row.chunks_mut(part)) {
+    let mut pieces: Vec<_> = ranges.into_iter().map(|range| (range, Vec::with_capacity(rows))).collect();
+    for mut row in out.chunks_exact_mut(width) {
+        for (range, piece) in &mut pieces {
+            let (part, rest) = row.split_at_mut(range.len());
             piece.push(part);
+            row = rest;
         }
     }
     try_for_each(pieces, |(columns, rows)| {
@@ -71,6 +74,17 @@ pub(super) fn by_columns(
         })
     })?;
     Tensor::from_vec(out, (rows, width), &Device::Cpu)
+}
+
+/// Ranges of `part` that cover `range`.
+pub(super) fn ranges(range: Range<usize>, part: usize) -> impl Iterator<Item = Range<usize>> {
+    range.clone().step_by(part.max(1)).map(move |first| first..range.end.min(first + part))
+}
+
+/// A copy of a view in the order of its elements. candle's loops over two operands follow a view with steps in half the
+/// time of its `contiguous`, or less (README).
+pub(super) fn copied(view: &Tensor) -> Result<Tensor> {
+    if view.is_contiguous() { Ok(view.clone()) } else { view.maximum(view) }
 }
 
 /// Several elementwise operations of candle after one another, while a piece of the tensor is in a core's cache.

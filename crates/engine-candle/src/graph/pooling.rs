@@ -1,46 +1,40 @@
-//! Pooling, which candle computes of two axes and without pads.
+//! Pooling, as elementwise operations on shifted views: candle's functions take one size and no pads, and three times as
+//! long.
 
 use candle_core::{Result, Tensor};
 
 use super::convolution::{Window, padded};
 use super::operators::{Call, Made};
-use super::pieces::{by_rows, part};
+use super::pieces::{DIVIDED, by_rows, part};
 
 impl Call<'_> {
     fn pool_window(&self, x: &Tensor) -> Made<Window> {
         let kernel = self.each_axis("kernel_shape", self.input(0)?.rank() - 2, 1)?;
-        let window = self.window(x, kernel)?;
-        if window.dilations != [1, 1] {
-            return Ok(self.node.unsupported("candle pools without dilations")?);
-        }
-        Ok(window)
+        self.window(x, kernel)
     }
 
     pub(super) fn max_pool(&self) -> Made<Tensor> {
         let x = self.image()?;
         let window = self.pool_window(&x)?;
-        let [kernel, strides] = [window.kernel, window.strides].map(|[rows, columns]| (rows, columns));
-        self.of_image(pooled(&x, &window, f64::NEG_INFINITY, |x| x.max_pool2d_with_stride(kernel, strides))?)
+        self.of_image(pooled(&x, &window, f64::NEG_INFINITY, |a, b| a.maximum(b))?)
     }
 
     pub(super) fn average_pool(&self) -> Made<Tensor> {
         let x = self.image()?;
         let window = self.pool_window(&x)?;
-        let [kernel, strides] = [window.kernel, window.strides].map(|[rows, columns]| (rows, columns));
-        let mean = |x: &Tensor| x.avg_pool2d_with_stride(kernel, strides);
-        let y = pooled(&x, &window, 0.0, mean)?;
+        let sums = pooled(&x, &window, 0.0, |a, b| a + b)?;
         if (window.pads, window.rest) == ([[0; 2]; 2], [0; 2]) {
-            return self.of_image(y);
+            let count = window.kernel[0] * window.kernel[1];
+            return self.of_image((sums / count as f64)?);
         }
-        // The share of each window that counts.
-        let counts_pads = self.node.int("count_include_pad") == Some(1);
-        let ones = x.narrow(0, 0, 1)?.narrow(1, 0, 1)?.ones_like()?;
-        let mut rest = Window { pads: [[0; 2]; 2], ..window.clone() };
-        let ones = if counts_pads { padded(&ones, window.pads, 1.0)? } else { ones };
-        if !counts_pads {
-            rest.pads = window.pads;
+        // How many elements of each window count.
+        let mut of_ones = window.clone();
+        let mut ones = x.narrow(0, 0, 1)?.narrow(1, 0, 1)?.ones_like()?;
+        if self.node.int("count_include_pad") == Some(1) {
+            ones = padded(&ones, window.pads, 1.0)?;
+            of_ones.pads = [[0; 2]; 2];
         }
-        self.of_image(y.broadcast_div(&pooled(&ones, &rest, 0.0, mean)?)?)
+        self.of_image(sums.broadcast_div(&pooled(&ones, &of_ones, 0.0, |a, b| a + b)?)?)
     }
 
     pub(super) fn global_pool(&self) -> Made<Tensor> {
@@ -53,21 +47,36 @@ impl Call<'_> {
     }
 }
 
+/// What `join` makes of the elements of each window, first of its columns, then of its rows.
 fn pooled(
     x: &Tensor,
     window: &Window,
     fill: f64,
-    pool: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync,
+    join: impl Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync,
 ) -> Result<Tensor> {
     let (batch, channels, height, width) = x.dims4()?;
     let planes = batch * channels;
-    let x = x.reshape((planes, 1, height, width))?;
+    let x = x.reshape((planes, height, width))?;
     let mut pads = window.pads;
     pads.iter_mut().zip(window.rest).for_each(|(pads, rest)| pads[1] += rest);
     let [rows, columns] = window.out;
-    let cost = rows * columns * window.kernel[0] * window.kernel[1];
-    let y = by_rows(x.dtype(), (planes, rows * columns), part(planes, cost), |part| {
-        pool(&padded(&x.narrow(0, part.start, part.len())?, pads, fill)?)
+    let along = |x: Tensor, axis: usize| {
+        let place = axis - 1;
+        let (count, stride) = (window.out[place], window.strides[place]);
+        let shifted = |by: usize| {
+            let x = x.narrow(axis, by * window.dilations[place], (count - 1) * stride + 1)?;
+            if stride == 1 { Ok(x) } else { x.unfold(axis, 1, stride)?.squeeze(3) }
+        };
+        (1..window.kernel[place]).try_fold(shifted(0)?, |joined, by| join(&joined, &shifted(by)?))
+    };
+    let size = (height + pads[0][0] + pads[0][1]) * columns;
+    if size >= DIVIDED {
+        // candle divides each operation over its threads itself.
+        return along(along(padded(&x, pads, fill)?, 2)?, 1)?.reshape((batch, channels, rows, columns));
+    }
+    let part = part(planes, size * window.kernel[1]).min((DIVIDED - 1) / size);
+    let y = by_rows(x.dtype(), (planes, rows * columns), part, |part| {
+        along(along(padded(&x.narrow(0, part.start, part.len())?, pads, fill)?, 2)?, 1)
     })?;
     y.reshape((batch, channels, rows, columns))
 }

@@ -6,7 +6,7 @@ use candle_nn::ops;
 
 use super::Typed;
 use super::operators::{Call, Made};
-use super::pieces::{DIVIDED, by_columns, by_rows, part};
+use super::pieces::{DIVIDED, by_columns, by_rows, part, ranges};
 
 /// `[m, n]` of `[m, k]` and `[k, n]`, to whose rows `bias`, `[m, 1]`, is added. Either may be a view with any steps. The
 /// longer side of the product is cut over the threads.
@@ -23,7 +23,7 @@ pub(super) fn product(a: &Tensor, b: &Tensor, bias: Option<&Tensor>) -> Result<T
         });
     }
     let part = part(n, k * m).min((DIVIDED - 1) / m.max(1)).max(1);
-    by_columns(a.dtype(), (m, n), part, |columns| {
+    by_columns(a.dtype(), (m, n), ranges(0..n, part).collect(), |columns| {
         let y = a.matmul(&b.narrow(1, columns.start, columns.len())?)?;
         match bias {
             Some(bias) => y.broadcast_add(bias),

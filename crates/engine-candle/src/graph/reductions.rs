@@ -4,6 +4,7 @@ use bundle::Dtype;
 use candle_core::{DType, Result, Tensor};
 
 use super::operators::{Call, Made};
+use super::products::products;
 use super::{Typed, element};
 
 impl Call<'_> {
@@ -14,7 +15,7 @@ impl Call<'_> {
             _ if self.node.int("noop_with_empty_axes") == Some(1) => return Ok(x.clone()),
             _ => (0..x.rank()).collect(),
         };
-        let sum = |x: &Tensor| x.sum_keepdim(axes.as_slice());
+        let sum = |x: &Tensor| summed(x, &axes);
         let each = |x: &Tensor, f: fn(&Tensor, usize) -> Result<Tensor>| {
             axes.iter().try_fold(x.clone(), |x, &axis| f(&x, axis))
         };
@@ -78,6 +79,22 @@ impl Call<'_> {
         }
         Ok(sums.to_dtype(x.dtype())?)
     }
+}
+
+/// Sums along axes. Of axes before the last, candle's sum takes as long as sixty products with ones.
+fn summed(x: &Tensor, axes: &[usize]) -> Result<Tensor> {
+    let (Some(&first), Some(&last)) = (axes.first(), axes.last()) else { return Ok(x.clone()) };
+    let inner: usize = x.dims()[last + 1..].iter().product();
+    if inner < 2 || last - first + 1 != axes.len() || !matches!(x.dtype(), DType::F32 | DType::F64) {
+        return x.sum_keepdim(axes);
+    }
+    let count: usize = axes.iter().map(|&axis| x.dims()[axis]).product();
+    let outer: usize = x.dims()[..first].iter().product();
+    let ones = Tensor::ones((1, 1, count), x.dtype(), x.device())?;
+    let sums = products(&ones, &x.reshape((outer, count, inner))?)?;
+    let mut shape = x.dims().to_vec();
+    axes.iter().for_each(|&axis| shape[axis] = 1);
+    sums.reshape(shape)
 }
 
 fn multiplied(x: &Tensor, axis: usize) -> Result<Tensor> {

@@ -5,6 +5,7 @@ use candle_core::{Device, Result, Tensor};
 use onnx::program::{Array, Operations};
 
 use super::operators::{Call, Made};
+use super::pieces::{by_rows, part};
 use super::{Candle, Typed};
 
 /// The elements of these places of an axis.
@@ -12,6 +13,26 @@ pub(super) fn picked(x: &Tensor, axis: usize, places: &[usize]) -> Result<Tensor
     let places: Vec<u32> = places.iter().map(|&place| place as u32).collect();
     let places = Tensor::from_vec(places.clone(), places.len(), &Device::Cpu)?;
     x.contiguous()?.index_select(&places, axis)
+}
+
+/// The same of an axis that is stretched. candle's own function takes half the time where it takes the same places.
+fn nearest_places(x: &Tensor, axis: usize, places: &[usize]) -> Result<Tensor> {
+    let (old, new) = (x.dim(axis)?, places.len());
+    if axis + 2 < x.rank() || (0..new).any(|place| places[place] != place * old / new) {
+        return picked(x, axis, places);
+    }
+    let outer: usize = x.dims()[..x.rank() - 2].iter().product();
+    let mut sizes = [x.dim(x.rank() - 2)?, x.dim(x.rank() - 1)?];
+    let flat = x.contiguous()?.reshape((outer, 1, sizes[0], sizes[1]))?;
+    sizes[axis + 2 - x.rank()] = new;
+    let [rows, columns] = sizes;
+    let part = part(outer, rows * columns);
+    let y = by_rows(x.dtype(), (outer, rows * columns), part, |part| {
+        flat.narrow(0, part.start, part.len())?.upsample_nearest2d(rows, columns)
+    })?;
+    let mut shape = x.dims().to_vec();
+    shape[axis] = new;
+    y.reshape(shape)
 }
 
 impl Call<'_> {
@@ -292,7 +313,7 @@ impl Call<'_> {
                 };
                 let places: Vec<usize> =
                     sources.iter().map(|&source| nearest(source).clamp(0.0, last) as usize).collect();
-                x = picked(&x, axis, &places)?;
+                x = nearest_places(&x, axis, &places)?;
             } else {
                 let clamped: Vec<f32> = sources.iter().map(|source| source.clamp(0.0, last)).collect();
                 let low: Vec<usize> = clamped.iter().map(|source| source.floor() as usize).collect();
