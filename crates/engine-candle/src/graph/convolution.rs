@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor};
 
 use super::operators::{Call, Made};
-use super::pieces::{DIVIDED, by_columns, by_rows, copied, part, ranges};
+use super::pieces::{DIVIDED, by_columns, by_rows, copied, multiplied, part, ranges};
 use super::products::product;
 use crate::parallel::threads;
 
@@ -285,7 +285,8 @@ fn convolved(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: &Window
     };
     // So many channels at a time that candle copies their piece on this thread, within a core's cache.
     let together = ((DIVIDED - 1) / (kernel * places)).max(1);
-    by_columns(x.dtype(), (outputs, rows * columns), tiles, |places| {
+    let cost = (inner + multiplied(outputs * inner)) * rows * columns;
+    by_columns(x.dtype(), (outputs, rows * columns), (tiles, cost), |places| {
         let first = places.start % columns;
         let seen = seen.narrow(3, places.start / columns, places.len().div_ceil(columns))?;
         let seen = seen.narrow(4, first, columns.min(places.len()))?;
@@ -327,7 +328,7 @@ fn depthwise(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: &Window
     }
     let between = outputs * tall * (height + pads[0][0] + pads[0][1]) * steps;
     let part =
-        (BETWEEN / between).clamp(1, part(channels, between * wide)).min((DIVIDED - 1) / (outputs * places));
+        (BETWEEN / between).clamp(1, part(channels, 2 * between)).min((DIVIDED - 1) / (outputs * places));
     let weight = weight.reshape((channels, outputs * tall, wide))?;
     by_rows(x.dtype(), (channels, outputs * rows * columns), part, |part| {
         let count = part.len();

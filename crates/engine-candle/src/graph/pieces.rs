@@ -7,8 +7,10 @@ use candle_core::{DType, Device, Result, Tensor};
 use crate::elements::with_f32;
 use crate::parallel::{threads, try_for_each};
 
-/// Fewer multiplications, or elements that are copied, than this are not worth another thread.
+/// Less work than with this many elements is not worth another thread.
 const WORTH_A_THREAD: usize = 1 << 15;
+/// Multiplications of a product in the time that other functions take for an element.
+const MULTIPLIED: usize = 32;
 /// Pieces per thread: with several, threads wait less for the last.
 const PIECES: usize = 4;
 /// From this many elements candle divides an elementwise operation over its pool, which a piece must not ask for.
@@ -16,9 +18,20 @@ pub(super) const DIVIDED: usize = 1 << 16;
 /// Elements of a piece that stays in a core's cache.
 const IN_CACHE: usize = 1 << 13;
 
-/// How many rows of a matrix each piece gets, if a row costs that much; all if they are not worth more threads.
+/// What multiplications cost, in elements.
+pub(super) fn multiplied(multiplications: usize) -> usize {
+    multiplications.div_ceil(MULTIPLIED)
+}
+
+/// Whether work on so many elements is to be divided.
+pub(super) fn is_worth(cost: usize) -> bool {
+    threads() > 1 && cost >= WORTH_A_THREAD
+}
+
+/// How many rows of a matrix each piece gets, if a row costs as much as so many elements; all if they are not worth more
+/// threads.
 pub(super) fn part(rows: usize, cost: usize) -> usize {
-    if threads() < 2 || rows.saturating_mul(cost) < WORTH_A_THREAD {
+    if !is_worth(rows.saturating_mul(cost)) {
         return rows.max(1);
     }
     rows.div_ceil(PIECES * threads()).max(1)
@@ -43,11 +56,11 @@ pub(super) fn by_rows(
     Tensor::from_vec(out, (rows, width), &Device::Cpu)
 }
 
-/// The same of ranges of columns, which cover all in their order.
+/// The same of ranges of columns, which cover all in their order; `cost` is that of all.
 pub(super) fn by_columns(
     dtype: DType,
     (rows, width): (usize, usize),
-    ranges: Vec<Range<usize>>,
+    (ranges, cost): (Vec<Range<usize>>, usize),
     f: impl Fn(Range<usize>) -> Result<Tensor> + Send + Sync,
 ) -> Result<Tensor> {
     if ranges.len() < 2 || rows == 0 {
@@ -65,14 +78,19 @@ pub(super) fn by_columns(
             row = rest;
         }
     }
-    try_for_each(pieces, |(columns, rows)| {
+    let fill = |(columns, rows): (Range<usize>, Vec<&mut [f32]>)| {
         let count = columns.len();
         with_f32(&f(columns)?.contiguous()?, |made| {
             for (row, made) in rows.into_iter().zip(made.chunks_exact(count)) {
                 row.copy_from_slice(made);
             }
         })
-    })?;
+    };
+    if is_worth(cost) {
+        try_for_each(pieces, fill)?
+    } else {
+        pieces.into_iter().try_for_each(fill)?
+    }
     Tensor::from_vec(out, (rows, width), &Device::Cpu)
 }
 

@@ -6,14 +6,14 @@ use candle_nn::ops;
 
 use super::Typed;
 use super::operators::{Call, Made};
-use super::pieces::{DIVIDED, by_columns, by_rows, part, ranges};
+use super::pieces::{DIVIDED, by_columns, by_rows, multiplied, part, ranges};
 
 /// `[m, n]` of `[m, k]` and `[k, n]`, to whose rows `bias`, `[m, 1]`, is added. Either may be a view with any steps. The
 /// longer side of the product is cut over the threads.
 pub(super) fn product(a: &Tensor, b: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let ((m, k), n) = (a.dims2()?, b.dim(1)?);
     if m >= n {
-        let part = part(m, k * n).min((DIVIDED - 1) / n.max(1)).max(1);
+        let part = part(m, multiplied(k * n)).min((DIVIDED - 1) / n.max(1)).max(1);
         return by_rows(a.dtype(), (m, n), part, |rows| {
             let y = a.narrow(0, rows.start, rows.len())?.matmul(b)?;
             match bias {
@@ -22,8 +22,9 @@ pub(super) fn product(a: &Tensor, b: &Tensor, bias: Option<&Tensor>) -> Result<T
             }
         });
     }
-    let part = part(n, k * m).min((DIVIDED - 1) / m.max(1)).max(1);
-    by_columns(a.dtype(), (m, n), ranges(0..n, part).collect(), |columns| {
+    let part = part(n, multiplied(k * m)).min((DIVIDED - 1) / m.max(1)).max(1);
+    let ranges = ranges(0..n, part).collect();
+    by_columns(a.dtype(), (m, n), (ranges, multiplied(m * k * n)), |columns| {
         let y = a.matmul(&b.narrow(1, columns.start, columns.len())?)?;
         match bias {
             Some(bias) => y.broadcast_add(bias),
@@ -59,7 +60,7 @@ pub(super) fn products(a: &Tensor, b: &Tensor) -> Result<Tensor> {
         }
         Result::Ok(x)
     };
-    let made = if part(matrices, m * k * n) < matrices && matrices >= crate::parallel::threads() {
+    let made = if part(matrices, multiplied(m * k * n)) < matrices && matrices >= crate::parallel::threads() {
         by_rows(a.dtype(), (matrices, m * n), 1, |one| at(&a, one.start)?.matmul(&at(&b, one.start)?))?
     } else {
         let each = (0..matrices).map(|place| product(&at(&a, place)?, &at(&b, place)?, None));
