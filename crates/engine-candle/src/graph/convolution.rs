@@ -227,10 +227,10 @@ impl Call<'_> {
             });
         }
         let mut y = Tensor::cat(&of_groups, 1)?;
-        for axis in 2 - axes..2 {
+        for (axis, &more) in more.iter().enumerate().skip(2 - axes) {
             let pad = |place: usize| pads.get(place).map_or(0, |&pad| pad as usize);
             let (before, behind) = (pad(axis + axes - 2), pad(axis + 2 * axes - 2));
-            let size = (y.dim(2 + axis)? + more[axis]).checked_sub(before + behind);
+            let size = (y.dim(2 + axis)? + more).checked_sub(before + behind);
             let Some(size) = size else { return Ok(self.node.failed("its pads leave nothing")?) };
             if before + size > y.dim(2 + axis)? {
                 y = y.pad_with_zeros(2 + axis, 0, before + size - y.dim(2 + axis)?)?;

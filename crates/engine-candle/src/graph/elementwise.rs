@@ -10,6 +10,9 @@ use super::operators::{Call, Made, comparison, truth};
 use super::pieces::each;
 use super::{Stop, Typed};
 
+/// A function of candle, or several after one another.
+type Function = dyn Fn(&Tensor) -> Result<Tensor> + Send + Sync;
+
 impl Call<'_> {
     /// `None` if the operator is none of these.
     pub(super) fn elementwise(&self) -> Made<Option<Typed>> {
@@ -75,7 +78,7 @@ impl Call<'_> {
     }
 
     /// What takes several of candle's functions, or one that it does not divide over its threads.
-    fn of_several(&self) -> Option<Box<dyn Fn(&Tensor) -> Result<Tensor> + Send + Sync>> {
+    fn of_several(&self) -> Option<Box<Function>> {
         let alpha = |default| self.float("alpha", default);
         Some(match self.node.operator.as_str() {
             "Sigmoid" => Box::new(ops::sigmoid),
