@@ -13,6 +13,8 @@ mod products;
 mod recurrent;
 mod reductions;
 mod shaping;
+#[cfg(test)]
+mod tests;
 
 use bundle::{Bundle, Dtype, Graph, Precision};
 use candle_core::{DType, Device as CandleDevice, Tensor as CandleTensor, WithDType};

@@ -1,10 +1,12 @@
 //! Convolutions, as products of matrices: `Tensor::conv2d` takes 3 to 17 times as long (README).
 
-use candle_core::{Result, Tensor};
+use bundle::Dtype;
+use candle_core::{DType, Result, Tensor};
 
+use super::Typed;
 use super::operators::{Call, Made};
 use super::pieces::{DIVIDED, by_columns, by_rows, copied, multiplied, part, ranges};
-use super::products::product;
+use super::products::{exact, product};
 use crate::parallel::threads;
 
 /// Places of the output that a piece of a convolution computes.
@@ -132,7 +134,21 @@ impl Call<'_> {
     }
 
     pub(super) fn conv(&self) -> Made<Tensor> {
-        let (x, mut weight) = (self.image()?, self.input(1)?.clone());
+        self.convolution(self.image()?, self.input(1)?.clone(), self.optional(2)?)
+    }
+
+    /// In floats that hold every sum exactly.
+    pub(super) fn conv_of_integers(&self) -> Made<Typed> {
+        let weight = self.input(1)?;
+        let dtype = exact(weight.elem_count() / weight.dim(0)?.max(1));
+        let weight = self.shifted(1, dtype, weight.rank() - 1)?;
+        let x = self.shifted(0, dtype, 0)?;
+        let x = if x.rank() == 3 { x.unsqueeze(2)? } else { x };
+        let tensor = self.convolution(x.contiguous()?, weight, None)?.to_dtype(DType::I64)?;
+        Ok(Typed { tensor, dtype: Dtype::Int32 })
+    }
+
+    fn convolution(&self, x: Tensor, mut weight: Tensor, bias: Option<&Tensor>) -> Made<Tensor> {
         if weight.rank() == 3 {
             weight = weight.unsqueeze(2)?;
         }
@@ -144,7 +160,7 @@ impl Call<'_> {
         }
         let window = self.window(&x, [height, width])?;
         let weight = weight.reshape((outputs, depth * height * width))?;
-        let bias = self.optional(2)?.map(|bias| bias.reshape((outputs, 1))).transpose()?;
+        let bias = bias.map(|bias| bias.reshape((outputs, 1))).transpose()?;
         let [rows, columns] = window.out;
         let of_image = |image: usize| {
             let x = x.get(image)?;
@@ -245,7 +261,12 @@ impl Call<'_> {
 }
 
 /// `[outputs, places]`: an image `[depth, height, width]` with a weight `[outputs, depth · kernel]`.
-fn convolved(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: &Window) -> Result<Tensor> {
+pub(super) fn convolved(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    window: &Window,
+) -> Result<Tensor> {
     let (depth, ..) = x.dims3()?;
     let (outputs, inner) = weight.dims2()?;
     let [rows, columns] = window.out;
@@ -313,7 +334,12 @@ fn convolved(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: &Window
 /// The rows of a kernel are multiplied with all places of a padded image at once, by one product for each channel, which
 /// reads the image as a matrix with a step of one element between its rows; then the products for the kernel's rows are
 /// shifted and added.
-fn depthwise(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: &Window) -> Result<Tensor> {
+pub(super) fn depthwise(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    window: &Window,
+) -> Result<Tensor> {
     let (channels, height, width) = x.dims3()?;
     let outputs = weight.dim(0)? / channels;
     let ([rows, columns], [down, right]) = (window.out, window.strides);
@@ -362,19 +388,13 @@ fn by_halves(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: &Window
     let mut whole = window.clone();
     let x = padded(x, window.pads, 0.0)?;
     whole.pads = [[0; 2]; 2];
-    let [rows, columns] = window.out;
-    // Where one row is too long for a piece, it is candle's own function that computes it.
-    if rows < 2 {
-        let (channels, outputs) = (x.dim(0)?, weight.dim(0)?);
-        let x = x.unsqueeze(0)?.squeeze(2)?;
-        let weight = weight.reshape((outputs, 1, ()))?;
-        let y = x.conv1d(&weight, 0, window.strides[1], window.dilations[1], channels)?;
-        return plus(y.squeeze(0)?, bias);
-    }
+    // Of rows, or where there is but one, of columns.
+    let axis = usize::from(window.out[0] < 2);
+    let (size, stride) = (window.out[axis], window.strides[axis]);
     let mut halves = Vec::new();
-    for (first, count) in [(0, rows / 2), (rows / 2, rows - rows / 2)] {
-        whole.out = [count, columns];
-        let x = x.narrow(1, first * window.strides[0], (count - 1) * window.strides[0] + window.span(0))?;
+    for (first, count) in [(0, size / 2), (size / 2, size - size / 2)] {
+        whole.out[axis] = count;
+        let x = x.narrow(1 + axis, first * stride, (count - 1) * stride + window.span(axis))?;
         halves.push(depthwise(&x, weight, bias, &whole)?);
     }
     Tensor::cat(&halves, 1)

@@ -27,7 +27,16 @@ impl Call<'_> {
             "Or" => return Ok(Some(truth(self.input(0)?.broadcast_maximum(self.input(1)?)?))),
             "Xor" => return Ok(Some(truth(self.input(0)?.broadcast_ne(self.input(1)?)?))),
             "IsNaN" => return Ok(Some(truth(self.input(0)?.ne(self.input(0)?)?))),
-            "IsInf" => return Ok(Some(truth(self.input(0)?.abs()?.eq(f64::INFINITY)?))),
+            "IsInf" => {
+                let is_wanted = |name: &str| self.node.int(name).unwrap_or(1) != 0;
+                let x = match [is_wanted("detect_positive"), is_wanted("detect_negative")] {
+                    [true, true] => self.input(0)?.abs()?,
+                    [true, false] => self.input(0)?.clone(),
+                    [false, true] => self.input(0)?.neg()?,
+                    [false, false] => self.input(0)?.zeros_like()?,
+                };
+                return Ok(Some(truth(x.eq(f64::INFINITY)?)));
+            }
             "Cast" | "CastLike" => return self.cast().map(Some),
             "Where" => {
                 let [condition, yes] = self.together()?;
@@ -108,6 +117,10 @@ impl Call<'_> {
                 let alpha = alpha(1.0);
                 Box::new(move |x| x.elu(alpha))
             }
+            "Celu" => {
+                let alpha = alpha(1.0);
+                Box::new(move |x| x.affine(1.0 / alpha, 0.0)?.elu(1.0)?.affine(alpha, 0.0))
+            }
             "Selu" => {
                 let (alpha, gamma) = (alpha(1.673_263_2), self.float("gamma", 1.050_701));
                 Box::new(move |x| x.elu(alpha)?.affine(gamma, 0.0))
@@ -174,7 +187,11 @@ impl Call<'_> {
     fn power(&self) -> Made<Tensor> {
         let x = self.input(0)?;
         if !self.inputs.tensor(0)?.dtype.is_float() {
-            return Ok(self.node.unsupported("candle has no powers of whole numbers")?);
+            // Floats of 64 bits hold them exactly.
+            let Some(power) = self.number(1) else {
+                return Ok(self.node.unsupported("candle has no powers of whole numbers")?);
+            };
+            return Ok(x.to_dtype(DType::F64)?.powf(power)?.to_dtype(x.dtype())?);
         }
         let is_one = self.inputs.tensor(1)?.tensor.rank() <= x.rank();
         Ok(match (self.number(0), self.number(1)) {
@@ -291,8 +308,9 @@ impl Call<'_> {
         let high = extreme(x.max_all()?)?.max(0.0);
         let scale = if high == low { 1.0 } else { (high - low) / 255.0 };
         let zero = (-low / scale).round_ties_even().clamp(0.0, 255.0);
-        let codes = (rounded(&(x / f64::from(scale))?)? + f64::from(zero))?.clamp(0.0, 255.0)?;
         let device = &Device::Cpu;
+        let codes = rounded(&x.broadcast_div(&Tensor::new(scale, device)?)?)?;
+        let codes = (codes + f64::from(zero))?.clamp(0.0, 255.0)?;
         Ok(vec![
             Typed { tensor: codes.to_dtype(DType::U8)?, dtype: Dtype::Uint8 },
             Typed { tensor: Tensor::new(scale, device)?, dtype: Dtype::Float32 },

@@ -98,9 +98,8 @@ impl Call<'_> {
 
     pub(super) fn one_hot(&self) -> Made<Typed> {
         let places = self.input(0)?;
-        let Some(depth) = self.inputs.ints(1)?.and_then(|depth| depth.first().copied()) else {
-            return Ok(self.node.failed("it has no depth")?);
-        };
+        let depth = self.input(1)?.flatten_all()?.to_dtype(DType::I64)?.to_vec1::<i64>()?;
+        let Some(&depth) = depth.first() else { return Ok(self.node.failed("it has no depth")?) };
         let place = axis(self.node.int("axis").unwrap_or(-1), places.rank() + 1)?;
         let places = counted(places, usize::try_from(depth).unwrap_or(0))?.unsqueeze(place)?;
         let mut shape = vec![1; places.rank()];

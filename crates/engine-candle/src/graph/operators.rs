@@ -32,6 +32,7 @@ impl Call<'_> {
             "AveragePool" => self.average_pool()?,
             "MatMul" => self.matmul()?,
             "MatMulInteger" => return self.matmul_of_integers().map(|made| vec![made]),
+            "ConvInteger" => return self.conv_of_integers().map(|made| vec![made]),
             "Gemm" => self.gemm()?,
             "Einsum" => self.einsum()?,
             "Softmax" | "LogSoftmax" => self.softmax()?,

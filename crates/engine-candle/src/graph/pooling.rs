@@ -48,7 +48,7 @@ impl Call<'_> {
 }
 
 /// What `join` makes of the elements of each window, first of its columns, then of its rows.
-fn pooled(
+pub(super) fn pooled(
     x: &Tensor,
     window: &Window,
     fill: f64,

@@ -75,6 +75,11 @@ fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
     Ok(a.broadcast_shape_binary_op(&b, "matmul")?.into_dims())
 }
 
+/// Floats that hold every sum of so many products of 8-bit codes, of which each may be 255 from its zero point.
+pub(super) fn exact(terms: usize) -> DType {
+    if terms * 255 * 255 < 1 << 24 { DType::F32 } else { DType::F64 }
+}
+
 /// `f` on the rows of the last axis, cut over the threads.
 fn rows(x: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync) -> Result<Tensor> {
     let width = x.dim(D::Minus1)?;
@@ -104,20 +109,24 @@ impl Call<'_> {
 
     /// In floats that hold every sum exactly.
     pub(super) fn matmul_of_integers(&self) -> Made<Typed> {
-        let inner = self.input(0)?.dim(D::Minus1)?;
-        let dtype = if inner < 256 { DType::F32 } else { DType::F64 };
-        let shifted = |place: usize| {
-            let x = self.input(place)?.to_dtype(dtype)?;
-            match self.optional(2 + place)? {
-                None => Ok(x),
-                Some(zero) if zero.rank() == 1 && place == 0 && zero.elem_count() > 1 => {
-                    Ok(x.broadcast_sub(&zero.to_dtype(dtype)?.unsqueeze(1)?)?)
-                }
-                Some(zero) => Made::Ok(x.broadcast_sub(&zero.to_dtype(dtype)?)?),
-            }
-        };
-        let tensor = self.product_of(&shifted(0)?, &shifted(1)?)?.to_dtype(DType::I64)?;
+        let dtype = exact(self.input(0)?.dim(D::Minus1)?);
+        let (a, b) = (self.shifted(0, dtype, 1)?, self.shifted(1, dtype, 0)?);
+        let tensor = self.product_of(&a, &b)?.to_dtype(DType::I64)?;
         Ok(Typed { tensor, dtype: Dtype::Int32 })
+    }
+
+    /// The codes of an input less their zero point, of which there may be one for each place of an axis; `behind` are the
+    /// axes behind that.
+    pub(super) fn shifted(&self, place: usize, dtype: DType, behind: usize) -> Made<Tensor> {
+        let x = self.input(place)?.to_dtype(dtype)?;
+        let Some(zero) = self.optional(2 + place)? else { return Ok(x) };
+        let zero = zero.to_dtype(dtype)?;
+        if zero.elem_count() == 1 {
+            return Ok(x.broadcast_sub(&zero.reshape(())?)?);
+        }
+        let mut shape = vec![1; behind + 1];
+        shape[0] = zero.elem_count();
+        Ok(x.broadcast_sub(&zero.reshape(shape)?)?)
     }
 
     pub(super) fn gemm(&self) -> Made<Tensor> {
@@ -226,12 +235,14 @@ impl Call<'_> {
     }
 
     pub(super) fn rms_norm(&self) -> Made<Tensor> {
-        let (x, scale) = (self.input(0)?, self.input(1)?);
-        if self.node.axis("axis", -1, x.rank())? + 1 != x.rank() {
-            return Ok(self.node.unsupported("it norms several axes")?);
+        let (x, scale) = (self.input(0)?, self.input(1)?.flatten_all()?);
+        let axis = self.node.axis("axis", -1, x.rank())?;
+        if scale.elem_count() != x.dims()[axis..].iter().product::<usize>() {
+            return Ok(self.node.unsupported("its scale is repeated")?);
         }
         let epsilon = self.float("epsilon", 1e-5) as f32;
-        Ok(rows(x, |x| ops::rms_norm(x, scale, epsilon))?)
+        let flat = x.contiguous()?.reshape(((), scale.elem_count()))?;
+        Ok(rows(&flat, |x| ops::rms_norm(x, &scale, epsilon))?.reshape(x.shape())?)
     }
 
     /// The norm of each group of channels; `None` if each channel is one.

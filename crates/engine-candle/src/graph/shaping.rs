@@ -207,7 +207,11 @@ impl Call<'_> {
         if self.node.operator == "SpaceToDepth" {
             let x = x.reshape((batch, channels, rows / block, block, columns / block, block))?;
             let shape = (batch, channels * block * block, rows / block, columns / block);
-            return Ok(x.permute((0, 3, 5, 1, 2, 4))?.reshape(shape)?);
+            let order = match self.node.string("mode") {
+                Some("CRD") => [0, 1, 3, 5, 2, 4],
+                _ => [0, 3, 5, 1, 2, 4],
+            };
+            return Ok(x.permute(order.as_slice())?.reshape(shape)?);
         }
         let depth = channels / (block * block);
         let x = if self.node.string("mode") == Some("CRD") {
@@ -293,7 +297,7 @@ impl Call<'_> {
                 match transformation {
                     "asymmetric" => place / scale,
                     "align_corners" if new == 1 => 0.0,
-                    "align_corners" => place * (old as f32 - 1.0) / (new as f32 - 1.0),
+                    "align_corners" => place * (old as f32 - 1.0) / (old as f32 * scale - 1.0),
                     "pytorch_half_pixel" if new == 1 => 0.0,
                     _ => (place + 0.5) / scale - 0.5,
                 }
