@@ -8,10 +8,17 @@ use super::Typed;
 use super::operators::{Call, Made};
 use super::pieces::{DIVIDED, by_columns, by_rows, multiplied, part, ranges};
 
+/// Up to so many rows are multiplied behind a weight.
+const FEW: usize = 32;
+
 /// `[m, n]` of `[m, k]` and `[k, n]`, to whose rows `bias`, `[m, 1]`, is added. Either may be a view with any steps. The
 /// longer side of the product is cut over the threads.
 pub(super) fn product(a: &Tensor, b: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let ((m, k), n) = (a.dims2()?, b.dim(1)?);
+    if bias.is_none() && m <= FEW && m < n && b.stride()[0] == 1 && b.stride()[1] > 1 {
+        // A weight that is stored by outputs comes first: then gemm packs nothing.
+        return product(&b.t()?, &a.t()?.contiguous()?, None)?.t()?.contiguous();
+    }
     if m >= n {
         let part = part(m, multiplied(k * n)).min((DIVIDED - 1) / n.max(1)).max(1);
         return by_rows(a.dtype(), (m, n), part, |rows| {
