@@ -15,6 +15,7 @@ fn main() {
         "src/profile.cpp",
         "src/script.cpp",
         "src/shim.cpp",
+        "src/trace.cpp",
         "src/shim.h",
     ] {
         println!("cargo::rerun-if-changed={input}");

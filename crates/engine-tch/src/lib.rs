@@ -5,6 +5,7 @@ mod attend;
 mod eager;
 mod encoder;
 mod fused;
+mod graph;
 mod layer;
 mod layout;
 mod linear;
@@ -22,6 +23,7 @@ use std::sync::Once;
 
 use bundle::ModelConfig;
 use encoder::Encoder;
+use graph::GraphModule;
 use layout::Layout;
 use model::{Model, Output};
 use profile::TchBench;
@@ -30,8 +32,8 @@ use shim::InferenceMode;
 use tch::{Kind, TchError, Tensor};
 use worker::engine::{
     self, Bench, Bundle, Decode, Device, Encode, EngineError, Foreigns, HiddenStates, InEffect,
-    InferenceEngine, KvCachePolicy, Options, Padding, Precision, Profile, Result, Runtime, Settings, Side,
-    Want, check_append, check_append_each, check_begin,
+    InferenceEngine, KvCachePolicy, Options, Padding, Precision, Profile, Result, Run, Runtime, Settings,
+    Side, Want, check_append, check_append_each, check_begin,
 };
 
 pub struct Tch {
@@ -44,6 +46,7 @@ pub struct Tch {
 enum Body {
     Decoder(Box<Model>),
     Encoder(Box<Encoder>),
+    Graph(Box<GraphModule>),
 }
 
 impl Body {
@@ -51,6 +54,9 @@ impl Body {
         match self {
             Body::Decoder(model) => Ok(model),
             Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
+            Body::Graph(_) => {
+                Err(EngineError::Input("the model is an ONNX file and continues no texts".into()))
+            }
         }
     }
 
@@ -59,12 +65,21 @@ impl Body {
         match self {
             Body::Decoder(model) => model.set_marked(marked),
             Body::Encoder(encoder) => encoder.set_marked(marked),
+            // libtorch's profiler names its own functions; there are no other parts.
+            Body::Graph(graph) => graph.set_marked(marked),
         }
+    }
+}
+
+impl Tch {
+    fn with(body: Body, settings: &Settings) -> Tch {
+        Tch { body, sequences: None, keep_hidden: settings.hidden_states, output: None }
     }
 }
 
 impl InferenceEngine for Tch {
     const FRAMEWORK: &'static str = "tch";
+    const RUNS_GRAPHS: bool = true;
 
     fn runtime() -> Result<Runtime> {
         let loaded = shim::loaded();
@@ -78,7 +93,19 @@ impl InferenceEngine for Tch {
         })
     }
 
+    fn weights_file(bundle: &Bundle, settings: &Settings) -> Result<PathBuf> {
+        match graph::artefact(bundle, settings) {
+            Some(artefact) => Ok(artefact.to_owned()),
+            None => Ok(bundle.weights_path(settings.precision)?),
+        }
+    }
+
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Tch> {
+        if let Some(graph) = &bundle.config().graph {
+            set_threads(settings.threads);
+            let module = GraphModule::load(bundle, graph, settings)?;
+            return Ok(Tch::with(Body::Graph(Box::new(module)), settings));
+        }
         settings.check_options(&[
             "attention",
             "cache",
@@ -100,13 +127,14 @@ impl InferenceEngine for Tch {
             Some(_) => Body::Encoder(Box::new(Encoder::read(bundle, settings, device)?)),
             None => Body::Decoder(Box::new(Model::read(bundle, settings, device)?)),
         };
-        Ok(Tch { body, sequences: None, keep_hidden: settings.hidden_states, output: None })
+        Ok(Tch::with(body, settings))
     }
 
     fn in_effect(&self) -> InEffect {
         let model = match &self.body {
             Body::Decoder(model) => model,
             Body::Encoder(encoder) => return encoder.in_effect(),
+            Body::Graph(graph) => return graph.in_effect(),
         };
         let (kind, device) = model.options;
         InEffect {
@@ -168,6 +196,16 @@ impl InferenceEngine for Tch {
         match &mut self.body {
             Body::Encoder(encoder) => Ok(encoder.as_mut()),
             Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
+            Body::Graph(_) => {
+                Err(EngineError::Input("the model is an ONNX file and encodes no texts".into()))
+            }
+        }
+    }
+
+    fn graph(&mut self) -> Result<&mut dyn Run> {
+        match &mut self.body {
+            Body::Graph(graph) => Ok(graph.as_mut()),
+            _ => Err(EngineError::Input("the model is no ONNX file".into())),
         }
     }
 }
@@ -439,13 +477,17 @@ fn device(settings: &Settings) -> Result<tch::Device> {
 
 // libtorch's errors.
 
-/// Drops the C++ stack trace that follows libtorch's message.
-fn framework(error: TchError) -> EngineError {
+/// libtorch's message without the C++ stack trace that follows it.
+fn reason(error: TchError) -> String {
     let text = match error {
         TchError::Torch(text) => text,
         other => other.to_string(),
     };
-    EngineError::Framework(text.lines().next().unwrap_or("libtorch gave no reason").to_owned())
+    text.lines().next().unwrap_or("libtorch gave no reason").to_owned()
+}
+
+fn framework(error: TchError) -> EngineError {
+    EngineError::Framework(reason(error))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use conformance::{
     Model, OF_ANY_LENGTHS, TOLERANCE, at, check_architectures, check_caches, check_converted,
     check_diffusion, check_encoders, check_encoders_in_16_bits, check_encoders_in_f32, check_follows,
     check_growth, check_halves, check_hidden_states_are_asked_for, check_lengths, check_padding,
-    check_profile, check_quantised_kernels, check_tiny_models, logits_in_pieces, max_abs_difference,
+    check_profile, check_quantised_kernels, check_tiny_models, graphs, logits_in_pieces, max_abs_difference,
     refuses_lengths, senseless, tiny, unsupported, with, with_options,
 };
 use engine_tch::Tch;
@@ -222,4 +222,9 @@ fn prompts_of_16_64_and_256_tokens_are_one_batch() {
     }
     check_lengths::<Tch>(&with_options(&[TORCHSCRIPT]), &OF_ANY_LENGTHS[..1]);
     refuses_lengths::<Tch>(&with_options(&[("cache", "growing")]));
+}
+
+#[test]
+fn onnx_files_give_the_reference_outputs() {
+    graphs::<Tch>(&["loop"]);
 }

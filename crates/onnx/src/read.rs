@@ -379,7 +379,7 @@ fn output(value: &Value) -> Result<GraphOutput, Unreadable> {
 }
 
 /// From `TensorProto.DataType`.
-pub fn dtype(number: i32) -> Option<Dtype> {
+pub(crate) fn dtype(number: i32) -> Option<Dtype> {
     Some(match number {
         1 => Dtype::Float32,
         2 => Dtype::Uint8,

@@ -360,5 +360,5 @@ fn divided_by_candle(operator: &str) -> Option<fn(&Tensor) -> Result<Tensor>> {
 
 /// The type with this number in ONNX.
 fn named(number: i64) -> Option<Dtype> {
-    onnx::read::dtype(i32::try_from(number).ok()?)
+    onnx::program::dtype(i32::try_from(number).ok()?)
 }

@@ -87,6 +87,8 @@ pub(super) struct Attribute {
     pub(super) floats: Vec<f32>,
     #[prost(int64, repeated, tag = "8")]
     pub(super) ints: Vec<i64>,
+    #[prost(bytes = "vec", repeated, tag = "9")]
+    pub(super) strings: Vec<Vec<u8>>,
     #[prost(int32, tag = "20")]
     pub(super) r#type: i32,
 }
@@ -99,6 +101,7 @@ pub(super) mod attribute_type {
     pub(in super::super) const TENSOR: i32 = 4;
     pub(in super::super) const FLOATS: i32 = 6;
     pub(in super::super) const INTS: i32 = 7;
+    pub(in super::super) const STRINGS: i32 = 8;
 }
 
 #[derive(Clone, PartialEq, Message)]

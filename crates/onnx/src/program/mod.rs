@@ -49,6 +49,11 @@ fn failed<T>(text: impl Into<String>) -> Result<T> {
     Err(ProgramError::Failed(text.into()))
 }
 
+/// The type that ONNX's `TensorProto.DataType` numbers so, as `Cast` names it; `None` of one that no array has.
+pub fn dtype(number: i32) -> Option<Dtype> {
+    crate::read::dtype(number)
+}
+
 /// An attribute of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Attribute {
@@ -57,6 +62,7 @@ pub enum Attribute {
     Ints(Vec<i64>),
     Floats(Vec<f32>),
     String(String),
+    Strings(Vec<String>),
     Array(Array),
     /// Of a type that no operator has which is computed here.
     Other,
@@ -114,6 +120,10 @@ impl Node {
 
     pub fn string(&self, name: &str) -> Option<&str> {
         if let Some(Attribute::String(value)) = self.attributes.get(name) { Some(value) } else { None }
+    }
+
+    pub fn strings(&self, name: &str) -> Option<&[String]> {
+        if let Some(Attribute::Strings(values)) = self.attributes.get(name) { Some(values) } else { None }
     }
 
     pub fn array(&self, name: &str) -> Option<&Array> {

@@ -233,6 +233,10 @@ impl Reader<'_> {
             attribute_type::STRING => Attribute::String(String::from_utf8_lossy(&message.s).into_owned()),
             attribute_type::FLOATS => Attribute::Floats(message.floats),
             attribute_type::INTS => Attribute::Ints(message.ints),
+            attribute_type::STRINGS => {
+                let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+                Attribute::Strings(message.strings.iter().map(text).collect())
+            }
             attribute_type::TENSOR => match message.t {
                 Some(tensor) => Attribute::Array(self.array(tensor, &node.name)?),
                 None => return node.failed("an attribute has no tensor"),

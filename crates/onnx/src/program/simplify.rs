@@ -14,8 +14,10 @@ impl Program {
             let mut uses = self.uses();
             self.fold_normalisations(body, &mut uses);
             self.recognise(body, &uses, layer_norm);
-            let uses = self.uses();
-            self.recognise(body, &uses, gelu);
+            for pattern in [gelu, hard_swish] {
+                let uses = self.uses();
+                self.recognise(body, &uses, pattern);
+            }
         }
         self.capture();
         self.drop_unused();
@@ -436,6 +438,35 @@ fn gelu(found: &Found<'_>, place: usize) -> Option<Match> {
     let name = &found.body.steps[place].node.name;
     let node = Node::new(name, "Gelu", 20).with("approximate", Attribute::String("none".into()));
     matched(found, places, node, vec![Some(x)])
+}
+
+/// x × clip(x + 3, 0, 6) ÷ 6.
+fn hard_swish(found: &Found<'_>, place: usize) -> Option<Match> {
+    if !found.is(place, "Clip") {
+        return None;
+    }
+    let node = &found.body.steps[place].node;
+    let bound = |name: &str, input: usize| match node.float(name) {
+        Some(number) => Some(number),
+        None => found.number(found.input(place, input)?),
+    };
+    let sum =
+        found.maker(found.input(place, 0)?, "Add").filter(|&sum| found.only_user(sum) == Some(place))?;
+    let (mut x, mut three) = (found.input(sum, 0)?, found.input(sum, 1)?);
+    if found.number(x).is_some() {
+        std::mem::swap(&mut x, &mut three);
+    }
+    let (product, other) = found.only_user_with(place, "Mul")?;
+    let quotient = found.only_user(product)?;
+    let last = found.input(quotient, 1).filter(|_| found.input(quotient, 0) == found.output(product))?;
+    let is_sixth = found.is(quotient, "Div") && found.is_number(last, 6.0)
+        || found.is(quotient, "Mul") && found.is_number(last, 1.0 / 6.0);
+    let is_clipped = bound("min", 1) == Some(0.0) && bound("max", 2) == Some(6.0);
+    if other != x || !found.is_number(three, 3.0) || !is_clipped || !is_sixth {
+        return None;
+    }
+    let node = Node::new(&node.name, "HardSwish", 14);
+    matched(found, vec![sum, place, product, quotient], node, vec![Some(x)])
 }
 
 fn matched(found: &Found<'_>, places: Vec<usize>, node: Node, inputs: Vec<Option<usize>>) -> Option<Match> {

@@ -258,6 +258,22 @@ fn operators_that_exporters_take_apart_are_one_again() {
 }
 
 #[test]
+fn hard_swish_is_one_operator_again() {
+    let nodes = |three: f32| {
+        let nodes = vec![
+            node("Add", &["x", "three"], "a"),
+            node("Clip", &["a", "least", "most"], "b"),
+            node("Mul", &["x", "b"], "c"),
+            node("Div", &["c", "most"], "y"),
+        ];
+        let numbers = [("three", three), ("least", 0.0), ("most", 6.0)];
+        read(graph(nodes, numbers.map(|(name, number)| floats(name, &[1], &[number])).to_vec())).unwrap()
+    };
+    assert_eq!(nodes(3.0).bodies[0].steps[0].node.operator, "HardSwish");
+    assert_eq!((nodes(3.0).nodes(), nodes(2.0).nodes()), (1, 4));
+}
+
+#[test]
 fn files_that_make_no_sense_are_errors() {
     let said = |main: GraphMessage| match read(main).map(|program| Compiled::new(program, Arrays::default()))
     {
