@@ -1,7 +1,7 @@
 //! An ONNX file, its nodes computed one by one by candle's public functions.
 //!
-//! `onnx::program` reads the file and keeps the order; here are the operations. Tensors are of candle's types, which are
-//! fewer than ONNX's: see [`Typed`].
+//! `onnx::program` reads the file and keeps the order; here are the operations. Tensors are of candle's types, which
+//! are fewer than ONNX's: see [`Typed`].
 
 mod convolution;
 mod elementwise;
@@ -27,8 +27,8 @@ use worker::engine::{
 use crate::elements::with_elements;
 use crate::parallel;
 
-/// A tensor, and the type that the file gives it: candle has no `bool` and, with all its functions, of whole numbers only
-/// u8, u32 and i64. So `bool` is u8, and all others but uint8 are i64, which holds them exactly; a sum that leaves the
+/// A tensor, and the type that the file gives it: candle has no `bool`, and of whole numbers only u8, u32 and i64 with
+/// all its functions. So `bool` is u8, and all others but uint8 are i64, which holds them exactly; a sum that leaves the
 /// file's type does not wrap around before it is read.
 #[derive(Debug, Clone)]
 pub(crate) struct Typed {

@@ -331,8 +331,8 @@ pub(super) fn convolved(
 
 /// As [`convolved`], of channels that see themselves alone; the weight is `[outputs, kernel]`.
 ///
-/// The rows of a kernel are multiplied with all places of a padded image at once, by one product for each channel, which
-/// reads the image as a matrix with a step of one element between its rows; then the products for the kernel's rows are
+/// The rows of a kernel are multiplied with all places of a padded image at once, by one product for each channel,
+/// which reads the image as a matrix with a step of one element between its rows; then the products for those rows are
 /// shifted and added.
 pub(super) fn depthwise(
     x: &Tensor,

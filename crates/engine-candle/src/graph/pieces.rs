@@ -28,8 +28,8 @@ pub(super) fn is_worth(cost: usize) -> bool {
     threads() > 1 && cost >= WORTH_A_THREAD
 }
 
-/// How many rows of a matrix each piece gets, if a row costs as much as so many elements; all if they are not worth more
-/// threads.
+/// How many rows of a matrix each piece gets, if a row costs as much as so many elements; all if they are not worth
+/// more threads.
 pub(super) fn part(rows: usize, cost: usize) -> usize {
     if !is_worth(rows.saturating_mul(cost)) {
         return rows.max(1);

@@ -1,5 +1,5 @@
-//! Pooling, as elementwise operations on shifted views: candle's functions take one size and no pads, and three times as
-//! long.
+//! Pooling, as elementwise operations on shifted views: candle's functions take no pads and no dilations, and several
+//! times as long.
 
 use candle_core::{Result, Tensor};
 

@@ -11,8 +11,8 @@ use super::pieces::{DIVIDED, by_columns, by_rows, multiplied, part, ranges};
 /// Up to so many rows are multiplied behind a weight.
 const FEW: usize = 32;
 
-/// `[m, n]` of `[m, k]` and `[k, n]`, to whose rows `bias`, `[m, 1]`, is added. Either may be a view with any steps. The
-/// longer side of the product is cut over the threads.
+/// `[m, n]` of `[m, k]` and `[k, n]`, to whose rows `bias`, `[m, 1]`, is added. Either may be a view with any steps.
+/// The longer side of the product is cut over the threads.
 pub(super) fn product(a: &Tensor, b: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let ((m, k), n) = (a.dims2()?, b.dim(1)?);
     if bias.is_none() && m <= FEW && m < n && b.stride()[0] == 1 && b.stride()[1] > 1 {
@@ -122,8 +122,8 @@ impl Call<'_> {
         Ok(Typed { tensor, dtype: Dtype::Int32 })
     }
 
-    /// The codes of an input less their zero point, of which there may be one for each place of an axis; `behind` are the
-    /// axes behind that.
+    /// The codes of an input less their zero point, of which there may be one for each place of an axis; `behind` is
+    /// how many axes come behind that.
     pub(super) fn shifted(&self, place: usize, dtype: DType, behind: usize) -> Made<Tensor> {
         let x = self.input(place)?.to_dtype(dtype)?;
         let Some(zero) = self.optional(2 + place)? else { return Ok(x) };
