@@ -7,6 +7,7 @@ mod cpu;
 mod decoder;
 mod elements;
 mod encoder;
+mod graph;
 mod kernels;
 mod layer;
 mod linear;
@@ -27,13 +28,14 @@ use candle_core::{Device as CandleDevice, utils};
 use cpu::Cpu;
 use decoder::{Answer, Decoder};
 use encoder::Encoder;
+use graph::GraphRun;
 use kernels::Kernels;
 use reader::{Form, framework};
 use tensors::Tensors;
 use worker::engine;
 use worker::engine::{
     Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, Options,
-    Padding, Result, Runtime, Settings, Side, Want, check_append, check_append_each, check_begin,
+    Padding, Result, Run, Runtime, Settings, Side, Want, check_append, check_append_each, check_begin,
 };
 
 /// Why the decoder on tensors refuses the options `cache` and `weights`.
@@ -63,6 +65,7 @@ pub struct Candle {
 enum Body {
     Decoder(Box<dyn Decoder>),
     Encoder(Box<Encoder>),
+    Graph(Box<GraphRun>),
 }
 
 impl Body {
@@ -70,12 +73,16 @@ impl Body {
         match self {
             Body::Decoder(decoder) => Ok(decoder.as_mut()),
             Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
+            Body::Graph(_) => {
+                Err(EngineError::Input("the model is an ONNX file and continues no texts".into()))
+            }
         }
     }
 }
 
 impl InferenceEngine for Candle {
     const FRAMEWORK: &'static str = "candle";
+    const RUNS_GRAPHS: bool = true;
 
     fn runtime() -> Result<Runtime> {
         let capabilities = [
@@ -94,6 +101,10 @@ impl InferenceEngine for Candle {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Self> {
+        if let Some(graph) = &bundle.config().graph {
+            let graph = GraphRun::load(bundle, graph, settings)?;
+            return Ok(Candle::new(Body::Graph(Box::new(graph)), None));
+        }
         settings.check_options(&["cache", "decoder", "kernels", "padded", "weights"])?;
         let config = bundle.config();
         let (padding, grows) = (settings.padding(config)?, settings.grows_cache(config)?);
@@ -147,6 +158,7 @@ impl InferenceEngine for Candle {
         match &self.body {
             Body::Decoder(decoder) => decoder.in_effect(),
             Body::Encoder(encoder) => encoder.in_effect(),
+            Body::Graph(graph) => graph.in_effect(),
         }
     }
 
@@ -178,6 +190,16 @@ impl InferenceEngine for Candle {
         match &mut self.body {
             Body::Encoder(encoder) => Ok(encoder.as_mut()),
             Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
+            Body::Graph(_) => {
+                Err(EngineError::Input("the model is an ONNX file and encodes no texts".into()))
+            }
+        }
+    }
+
+    fn graph(&mut self) -> Result<&mut dyn Run> {
+        match &mut self.body {
+            Body::Graph(graph) => Ok(graph.as_mut()),
+            _ => Err(EngineError::Input("the model is no ONNX file".into())),
         }
     }
 }
@@ -234,7 +256,7 @@ impl Decode for Candle {
     fn kv_cache_bytes(&self) -> Option<u64> {
         match &self.body {
             Body::Decoder(decoder) => decoder.kv_cache_bytes(),
-            Body::Encoder(_) => None,
+            Body::Encoder(_) | Body::Graph(_) => None,
         }
     }
 

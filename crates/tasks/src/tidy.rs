@@ -57,7 +57,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Only tests of engines use it; it is part of no program.
     ("conformance", &["bundle", "prepare", "protocol", "worker"]),
     ("driver", &["bundle", "comparison", "configs", "gpu", "protocol", "render", "setup", "statistics"]),
-    ("engine-candle", &["bundle", "worker"]),
+    ("engine-candle", &["bundle", "onnx", "worker"]),
     ("engine-hybrid", &["bundle", "engine-candle", "engine-ort", "engine-tch", "worker"]),
     ("engine-mock", &["bundle", "gpu", "worker"]),
     ("engine-ort", &["bundle", "onnx", "worker"]),

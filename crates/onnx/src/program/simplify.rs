@@ -74,28 +74,44 @@ impl Program {
         }
     }
 
-    /// Folds `BatchNormalization` of constants into the `Conv` that it alone uses.
+    /// Folds `BatchNormalization` of constants, and the sum with a constant for each channel, into the `Conv` that it alone
+    /// uses.
     fn fold_normalisations(&mut self, body: usize, uses: &mut Vec<usize>) {
         let mut makers: HashMap<usize, usize> = HashMap::new();
         let mut dropped: BTreeSet<usize> = BTreeSet::new();
         for place in 0..self.bodies[body].steps.len() {
             let step = &self.bodies[body].steps[place];
-            if step.node.operator == "BatchNormalization"
-                && let Some(&input) = step.inputs.first().and_then(Option::as_ref)
-                && let Some(&maker) = makers.get(&input)
-                && uses[input] == 1
-                && let Some((weight, bias)) = self.folded(&self.bodies[body].steps[maker], step)
-            {
+            let conv = |place: usize| {
+                let input = step.inputs.get(place).copied().flatten()?;
+                makers.get(&input).copied().filter(|_| uses[input] == 1)
+            };
+            let folded = match step.node.operator.as_str() {
+                "BatchNormalization" => conv(0).and_then(|maker| {
+                    let (weight, bias) = self.folded(&self.bodies[body].steps[maker], step)?;
+                    Some((maker, Some(weight), bias))
+                }),
+                "Add" => [0, 1].into_iter().find_map(|place| {
+                    let maker = conv(place)?;
+                    let bias = self.with_bias(&self.bodies[body].steps[maker], step, 1 - place)?;
+                    Some((maker, None, bias))
+                }),
+                _ => None,
+            };
+            if let Some((maker, weight, bias)) = folded {
                 let output = step.outputs[0];
-                let [weight, bias] = [weight, bias].map(|array| {
+                let mut kept = |array| {
                     self.constants.insert(self.values, array);
                     self.values += 1;
                     uses.push(1);
                     self.values - 1
-                });
+                };
+                let (weight, bias) = (weight.map(&mut kept), kept(bias));
                 let conv = &mut self.bodies[body].steps[maker];
-                conv.inputs.truncate(1);
-                conv.inputs.extend([Some(weight), Some(bias)]);
+                if weight.is_some() {
+                    conv.inputs[1] = weight;
+                }
+                conv.inputs.truncate(2);
+                conv.inputs.push(Some(bias));
                 conv.outputs = vec![output];
                 dropped.insert(place);
                 continue;
@@ -107,6 +123,30 @@ impl Program {
             }
         }
         keep(&mut self.bodies[body].steps, |place| !dropped.contains(&place));
+    }
+
+    /// The bias of the convolution with the constant in it that is added behind it, at that place of the sum.
+    fn with_bias(&self, conv: &Step, sum: &Step, place: usize) -> Option<Array> {
+        let constant = |value: Option<&Option<usize>>| {
+            let value = value.copied().flatten()?;
+            self.constants.get(&value).filter(|array| array.dtype == Dtype::Float32)
+        };
+        let weight = constant(conv.inputs.get(1))?;
+        let channels = *weight.shape.first()?;
+        let added = constant(sum.inputs.get(place))?;
+        // One number for each channel, and as many axes as the output has, but for that of the batch.
+        let rank = weight.shape.len();
+        let (outer, inner) = added.shape.split_at_checked(added.shape.len().checked_sub(rank - 1)?)?;
+        let is_of_channels = inner.first() == Some(&channels) && inner.iter().skip(1).all(|&size| size == 1);
+        if !is_of_channels || outer.iter().any(|&size| size != 1) || outer.len() > 1 || sum.node.opset < 7 {
+            return None;
+        }
+        let mut numbers = added.floats()?;
+        if conv.inputs.get(2).copied().flatten().is_some() {
+            let bias = constant(conv.inputs.get(2))?.floats()?;
+            numbers.iter_mut().zip(bias).for_each(|(number, bias)| *number += bias);
+        }
+        Some(Array::from_floats(&[channels], &numbers))
     }
 
     /// The weight and bias of the convolution with the normalisation in them.

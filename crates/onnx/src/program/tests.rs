@@ -197,6 +197,27 @@ fn a_normalisation_goes_into_the_convolution_before_it() {
 }
 
 #[test]
+fn what_is_added_to_each_channel_behind_a_convolution_is_its_bias() {
+    let read = |added: &[i64]| {
+        let nodes = vec![node("Conv", &["x", "w", "b"], "z"), node("Add", &["added", "z"], "y")];
+        let constants = vec![
+            floats("w", &[2, 1, 1, 1], &[2.0, 3.0]),
+            floats("b", &[2], &[1.0, 2.0]),
+            floats("added", added, &[10.0, 20.0]),
+        ];
+        read(graph(nodes, constants)).unwrap()
+    };
+    for added in [[1, 2, 1, 1].as_slice(), &[2, 1, 1]] {
+        let program = read(added);
+        assert_eq!(program.nodes(), 1);
+        assert!(program.constants().any(|array| array.floats() == Some(vec![11.0, 22.0])));
+    }
+    // These are along the last axis.
+    assert_eq!(read(&[2]).nodes(), 2);
+    assert_eq!(read(&[1, 1, 1, 2]).nodes(), 2);
+}
+
+#[test]
 fn operators_that_exporters_take_apart_are_one_again() {
     let mean = |input, output| with_ints(node("ReduceMean", &[input], output), "axes", &[-1]);
     let norm = vec![
