@@ -59,6 +59,11 @@ impl Call<'_> {
             "CumSum" => self.cumulative_sum()?,
             "ArgMax" | "ArgMin" => return Ok(vec![self.best_place()?]),
             "NonZero" => return Ok(vec![self.nonzero()?]),
+            // Of use where a scale of 0 follows: the driver asks for one.
+            "RandomNormalLike" => {
+                self.input(0)?.randn_like(self.float("mean", 0.0), self.float("scale", 1.0))?
+            }
+            "RandomUniformLike" => self.input(0)?.rand_like(self.float("low", 0.0), self.float("high", 1.0))?,
             "Range" => self.range()?,
             "ConstantOfShape" => return Ok(vec![self.filled()?]),
             "OneHot" => return Ok(vec![self.one_hot()?]),

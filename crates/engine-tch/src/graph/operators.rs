@@ -237,6 +237,15 @@ impl<'a> Call<'a> {
             "Expand" => self.expand(),
             "Tile" => self.tile(),
             "Pad" => self.pad(),
+            // Of use where a scale of 0 follows: the driver asks for one.
+            "RandomNormalLike" => {
+                let drawn = self.tensor(0)?.f_randn_like()?;
+                Ok(drawn.f_mul_scalar(self.float("scale", 1.0))?.f_add_scalar(self.float("mean", 0.0))?)
+            }
+            "RandomUniformLike" => {
+                let (low, high) = (self.float("low", 0.0), self.float("high", 1.0));
+                Ok(self.tensor(0)?.f_rand_like()?.f_mul_scalar(high - low)?.f_add_scalar(low)?)
+            }
             "Range" => self.range(),
             "ConstantOfShape" => self.filled(),
             "Trilu" => self.triangle(),
