@@ -12,7 +12,7 @@ use crate::parallel::threads;
 /// Places of the output that a piece of a convolution computes.
 const PLACES: usize = 256;
 /// Elements between the two steps of a depthwise convolution, for which a core's cache has room.
-const BETWEEN: usize = 1 << 14;
+const BETWEEN: usize = 1 << 16;
 
 /// A kernel's way over the last two axes of a tensor. An operator on one axis has a first one of size 1.
 #[derive(Debug, Clone)]
