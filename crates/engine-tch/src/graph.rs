@@ -54,14 +54,28 @@ pub(crate) struct GraphModule {
     marked: bool,
 }
 
+/// A run as a module.
+struct Traced {
+    module: Module,
+    /// What it takes after the file's inputs: weights in oneDNN's layouts.
+    weights: Vec<tch::Tensor>,
+}
+
+impl Traced {
+    fn run(&self, inputs: &[Rc<tch::Tensor>]) -> std::result::Result<Vec<tch::Tensor>, TchError> {
+        let given: Vec<&tch::Tensor> = inputs.iter().map(Rc::as_ref).chain(&self.weights).collect();
+        self.module.run(&given)
+    }
+}
+
 enum Runs {
     /// An artefact, for all shapes.
-    Artefact(Module),
+    Artefact(Traced),
     Nodes {
         /// `None` once no further run needs it; it is read again for other shapes.
         compiled: Option<Box<Compiled<Libtorch>>>,
         /// By the shapes of the inputs: a module, or `None` where nodes are computed one by one.
-        modules: HashMap<Vec<Vec<usize>>, Option<Module>>,
+        modules: HashMap<Vec<Vec<usize>>, Option<Traced>>,
     },
 }
 
@@ -80,7 +94,7 @@ impl GraphModule {
             Some(file) => {
                 let module = artefact::load(file)?;
                 said = Some(artefact::compare(&module, file, &path, graph)?);
-                Runs::Artefact(module)
+                Runs::Artefact(Traced { module, weights: Vec::new() })
             }
             None => Runs::Nodes { compiled: Some(compiled(&path, graph)?), modules: HashMap::new() },
         };
@@ -155,11 +169,11 @@ impl GraphModule {
             threads: self.threads,
             jit: jit.into(),
             optimised: Some(is_artefact || self.optimises),
-            weight_storage: "copy in memory, channels last for convolutions".into(),
+            weight_storage: "copy in memory, packed by oneDNN for convolutions".into(),
             kernels: vec!["the file's operators by libtorch's functions".to_owned(), traced].into(),
             shard_bytes: None,
             hybrid: None,
-            semi_public: Foreigns::default(),
+            semi_public: (!is_artefact).then_some("mkldnn::_convolution_pointwise").into_iter().collect(),
             changed_defaults: Foreigns::default(),
         }
     }
@@ -217,22 +231,24 @@ fn trace(
     program: &mut Compiled<Libtorch>,
     inputs: &[Rc<tch::Tensor>],
     expected: &[tch::Tensor],
-) -> std::result::Result<Module, String> {
+) -> std::result::Result<Traced, String> {
     let said = |error: TchError| format!("libtorch does not trace it: {}", reason(error));
-    let given: Vec<&tch::Tensor> = inputs.iter().map(Rc::as_ref).collect();
+    let weights = program.operations().opaque();
+    let given: Vec<&tch::Tensor> = inputs.iter().map(Rc::as_ref).chain(&weights).collect();
     let compute = || {
         let outputs = program.run(inputs).map_err(|error| TchError::Torch(error.to_string()))?;
         outputs.iter().map(|output| output.f_contiguous()).collect()
     };
     let mut module = Module::trace::<TchError>(&given, compute).map_err(said)?;
     module.freeze().map_err(said)?;
-    let found = module.run(&given).map_err(said)?;
+    let traced = Traced { module, weights };
+    let found = traced.run(inputs).map_err(said)?;
     for (found, expected) in found.iter().zip(expected) {
         if !is_near(found, expected).map_err(said)? {
             return Err("its trace gives other numbers".into());
         }
     }
-    Ok(module)
+    Ok(traced)
 }
 
 fn is_near(found: &tch::Tensor, expected: &tch::Tensor) -> std::result::Result<bool, TchError> {
@@ -293,8 +309,7 @@ impl Run for GraphModule {
             Runs::Nodes { modules, .. } => modules.get(&self.shapes).and_then(Option::as_ref),
         };
         if let Some(module) = module {
-            let inputs: Vec<&tch::Tensor> = self.inputs.iter().map(Rc::as_ref).collect();
-            let outputs = module.run(&inputs).map_err(framework)?;
+            let outputs = module.run(&self.inputs).map_err(framework)?;
             artefact::check_count(outputs.len(), &self.graph)?;
             self.outputs = finished(outputs.iter())?;
             return Ok(());

@@ -201,7 +201,7 @@ impl Drop for NativeLinear {
 ///
 /// `tensor` is null, or points to a tensor that is not used or freed elsewhere.
 #[allow(unsafe_code)]
-unsafe fn owned(tensor: *mut C_tensor) -> Result<Tensor, TchError> {
+pub(crate) unsafe fn owned(tensor: *mut C_tensor) -> Result<Tensor, TchError> {
     if tensor.is_null() {
         return Err(last_error());
     }

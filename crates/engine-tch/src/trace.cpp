@@ -6,8 +6,13 @@
 #include <torch/csrc/jit/passes/normalize_ops.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -57,9 +62,65 @@ void give_constants(jit::Block* block, void* context, Give give) {
     }
 }
 
+// The parameters of a convolution over two axes.
+struct Convolution {
+    const int64_t* pads;
+    const int64_t* strides;
+    const int64_t* dilations;
+    int64_t groups;
+};
+
+// A convolution with a weight in the layout that oneDNN chose. mkldnn's own operator has a list of a type that the tracer
+// does not record.
+at::Tensor convolve(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                    at::IntArrayRef pads, at::IntArrayRef strides, at::IntArrayRef dilations, int64_t groups) {
+    using Scalars = c10::List<std::optional<at::Scalar>>;
+    static const auto pointwise =
+        c10::Dispatcher::singleton()
+            .findSchemaOrThrow("mkldnn::_convolution_pointwise", "")
+            .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, at::IntArrayRef,
+                              at::IntArrayRef, at::IntArrayRef, int64_t, std::string_view, Scalars,
+                              std::optional<std::string_view>)>();
+    return pointwise.call(input, weight, bias, pads, strides, dilations, groups, "none", Scalars(), std::nullopt);
+}
+
+TORCH_LIBRARY_FRAGMENT(engine_tch, library) {
+    library.def(
+        "convolution(Tensor input, Tensor weight, Tensor? bias, int[] pads, int[] strides, int[] dilations, int groups) "
+        "-> Tensor",
+        &convolve);
+}
+
 }  // namespace
 
 extern "C" {
+
+// The weight of a convolution over two axes of an input of that size, in the layout that oneDNN chooses.
+at::Tensor* engine_tch_convolution_pack(const at::Tensor* weight, const Convolution* how, const int64_t* size) {
+    return guarded([&] {
+        const auto pack = c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_reorder_convolution_weight", "");
+        const auto two = [](const int64_t* first) { return std::vector<int64_t>(first, first + 2); };
+        jit::Stack stack{*weight,           two(how->pads), two(how->strides),
+                         two(how->dilations), how->groups,    std::vector<int64_t>(size, size + 4)};
+        pack.callBoxed(stack);
+        return stack[0].toTensor();
+    });
+}
+
+at::Tensor* engine_tch_convolution(const at::Tensor* input, const at::Tensor* weight, const at::Tensor* bias,
+                                   const Convolution* how) {
+    return guarded([&] {
+        static const auto convolution =
+            c10::Dispatcher::singleton()
+                .findSchemaOrThrow("engine_tch::convolution", "")
+                .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
+                                  at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, int64_t)>();
+        const auto two = [](const int64_t* first) { return at::IntArrayRef(first, 2); };
+        const auto given = bias ? std::make_optional(*bias) : std::nullopt;
+        return convolution.call(*input, *weight, given, two(how->pads), two(how->strides), two(how->dilations),
+                                how->groups);
+    });
+}
 
 // Records what is computed with these tensors on this thread, until `end` or `abandon`.
 jit::Module* engine_tch_trace_begin(const at::Tensor* const* inputs, size_t count) {

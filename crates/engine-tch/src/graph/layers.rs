@@ -3,7 +3,7 @@
 use tch::{Kind, Tensor};
 
 use super::operators::{Call, Outcome, shape};
-use super::trace::untraced;
+use super::trace::{Convolution, untraced};
 
 /// The attributes of a window that moves over the axes after the first two.
 pub(super) struct Window {
@@ -30,6 +30,10 @@ impl Window {
     fn is_larger_than_its_step(&self, ceil: bool) -> bool {
         ceil || self.pads.iter().any(|&pad| pad != (0, 0))
     }
+}
+
+fn channels_last(tensor: &Tensor) -> Outcome<Tensor> {
+    Ok(tensor.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_permute([0, 3, 1, 2])?)
 }
 
 impl Call<'_> {
@@ -68,15 +72,42 @@ impl Call<'_> {
     }
 
     pub(super) fn convolution(&self) -> Outcome<Tensor> {
-        let weight = self.tensor(1)?;
-        if weight.dim() != 4 || weight.kind() != Kind::Float || !self.inputs.is_constant(1) {
-            return self.convolve(self.tensor(0)?, weight, self.optional(2)?);
+        let (data, weight, bias) = (self.tensor(0)?, self.tensor(1)?, self.optional(2)?);
+        let is_plain = weight.dim() != 4 || data.dim() != 4;
+        if is_plain
+            || weight.kind() != Kind::Float
+            || data.kind() != Kind::Float
+            || !self.inputs.is_constant(1)
+        {
+            return self.convolve(data, weight, bias);
         }
+        let size = weight.size();
+        let window = self.window(&shape(data), &size[2..])?;
+        let (data, pads) = match window.both() {
+            Some(pads) => (data.shallow_clone(), pads),
+            None => (data.f_pad(window.reversed(), "constant", 0.0)?, vec![0; 2]),
+        };
         // With channels last oneDNN computes in the layout that all other functions keep, and nothing is reordered
-        // between them. The weight's layout is the one that libtorch goes by.
-        let pack = || Ok(vec![weight.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_permute([0, 3, 1, 2])?]);
-        let packed = untraced(|| self.libtorch.packed(weight, pack))?;
-        self.convolve(self.tensor(0)?, &packed[0], self.optional(2)?)
+        // between them. It goes by the input's layout, and the first input has another.
+        let data = if data.stride()[1] == 1 { data } else { channels_last(&data)? };
+        let two = |numbers: &[i64]| [numbers[0], numbers[1]];
+        let (pads, strides, dilations) = (two(&pads), two(&window.strides), two(&window.dilations));
+        let groups = self.node.int("group").unwrap_or(1);
+        if groups < 1 || size[0] % groups != 0 || data.size()[1] != groups.saturating_mul(size[1]) {
+            return self.failed("its weight does not go with its input");
+        }
+        let convolution = Convolution { pads, strides, dilations, groups };
+        let input = data.size();
+        // A libtorch without oneDNN packs nothing.
+        let pack = || match convolution.pack(weight, [input[0], input[1], input[2], input[3]]) {
+            Ok(packed) => Ok(vec![packed]),
+            Err(_) => Ok(vec![channels_last(weight)?]),
+        };
+        let packed = &untraced(|| self.libtorch.packed(weight, pack))?[0];
+        if packed.is_mkldnn() {
+            return Ok(convolution.run(&data, packed, bias)?);
+        }
+        Ok(data.f_conv2d(packed, bias, strides, pads, dilations, groups)?)
     }
 
     pub(super) fn convolve(&self, data: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Outcome<Tensor> {

@@ -42,6 +42,13 @@ pub(super) struct Libtorch {
 type Packed = (Rc<Tensor>, Vec<Tensor>);
 
 impl Libtorch {
+    /// The weights that only oneDNN reads. A module has no such constants: it takes them as further inputs.
+    pub(super) fn opaque(&self) -> Vec<Tensor> {
+        let packed = self.packed.borrow();
+        let made = packed.values().flat_map(|(_, made)| made);
+        made.filter(|tensor| tensor.is_mkldnn()).map(Tensor::shallow_clone).collect()
+    }
+
     /// What `pack` makes of a constant, made once.
     pub(super) fn packed(
         &self,

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use tch::{TchError, Tensor};
 use torch_sys::C_tensor;
 
-use crate::shim::last_error;
+use crate::shim::{last_error, owned};
 
 type Give = extern "C" fn(*mut c_void, *mut C_tensor);
 
@@ -28,7 +28,68 @@ unsafe extern "C" {
         context: *mut c_void,
         give: Give,
     ) -> bool;
+    fn engine_tch_convolution_pack(
+        weight: *const C_tensor,
+        how: *const Parameters,
+        size: *const i64,
+    ) -> *mut C_tensor;
+    fn engine_tch_convolution(
+        input: *const C_tensor,
+        weight: *const C_tensor,
+        bias: *const C_tensor,
+        how: *const Parameters,
+    ) -> *mut C_tensor;
     fn engine_tch_trace_tensors(module: *mut c_void, context: *mut c_void, give: Give) -> bool;
+}
+
+/// The parameters of a convolution over two axes, as the shim takes them.
+#[repr(C)]
+struct Parameters {
+    pads: *const i64,
+    strides: *const i64,
+    dilations: *const i64,
+    groups: i64,
+}
+
+/// A convolution over two axes with a weight in the layout that oneDNN chooses.
+pub(super) struct Convolution {
+    pub(super) pads: [i64; 2],
+    pub(super) strides: [i64; 2],
+    pub(super) dilations: [i64; 2],
+    pub(super) groups: i64,
+}
+
+impl Convolution {
+    fn parameters(&self) -> Parameters {
+        let Convolution { pads, strides, dilations, groups } = self;
+        let (pads, strides, dilations) = (pads.as_ptr(), strides.as_ptr(), dilations.as_ptr());
+        Parameters { pads, strides, dilations, groups: *groups }
+    }
+
+    /// The weight for inputs of that size, which no other function takes.
+    pub(super) fn pack(&self, weight: &Tensor, size: [i64; 4]) -> Result<Tensor, TchError> {
+        let parameters = self.parameters();
+        // SAFETY: the tensor is live, there are as many numbers as the shim reads, and it gives up the new tensor.
+        #[allow(unsafe_code)]
+        unsafe {
+            owned(engine_tch_convolution_pack(weight.as_ptr(), &raw const parameters, size.as_ptr()))
+        }
+    }
+
+    pub(super) fn run(
+        &self,
+        input: &Tensor,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+    ) -> Result<Tensor, TchError> {
+        let parameters = self.parameters();
+        let bias = bias.map_or(std::ptr::null(), Tensor::as_ptr);
+        // SAFETY: the tensors are live or null where that is allowed, and the shim gives up the new one.
+        #[allow(unsafe_code)]
+        unsafe {
+            owned(engine_tch_convolution(input.as_ptr(), weight.as_ptr(), bias, &raw const parameters))
+        }
+    }
 }
 
 /// A module whose `forward` takes tensors and returns tensors.
