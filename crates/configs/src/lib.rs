@@ -410,7 +410,7 @@ pub fn engines_of_another_version(configs: &Layers) -> Result<Vec<Engine>> {
 }
 
 /// The frameworks that run an ONNX file where none is named.
-pub const OF_ONNX: [&str; 3] = ["ort", "rten", "tract"];
+pub const OF_ONNX: [&str; 3] = ["candle", "tch", "ort"];
 
 /// Whether a model is named as an ONNX file is.
 pub fn is_onnx(model: &str) -> bool {

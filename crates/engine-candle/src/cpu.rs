@@ -93,6 +93,7 @@ pub(crate) fn in_effect(
         // On plain elements it is public, but no documented way of a product.
         semi_public: ["k_quants::matmul, on the pool's threads"].into_iter().collect(),
         changed_defaults: Foreigns::default(),
+        artefact: None,
     }
 }
 

@@ -21,7 +21,8 @@ use candle_core::{DType, Device as CandleDevice, Tensor as CandleTensor, WithDTy
 use half::f16;
 use onnx::program::{Array, Compiled, Inputs, Node, Operations, Program, ProgramError};
 use worker::engine::{
-    Device, EngineError, Foreigns, InEffect, KvCachePolicy, Result, Run, Settings, Tensor, without_panic,
+    ARTEFACT, Device, EngineError, Foreigns, InEffect, InferenceEngine, KvCachePolicy, Result, Run, Settings,
+    Tensor, without_panic,
 };
 
 use crate::elements::with_elements;
@@ -156,12 +157,13 @@ impl GraphRun {
         if settings.device() != Device::Cpu {
             return Err(EngineError::Unsupported("ONNX files run on a CPU alone here".into()));
         }
-        if !settings.options.is_empty() {
+        if settings.options.keys().any(|option| option != ARTEFACT) {
             let reason = "candle's options are for models that continue or encode texts";
             return Err(EngineError::Unsupported(reason.into()));
         }
         parallel::request_threads(settings.threads, false);
-        let program = Program::read(&bundle.weights_path(settings.precision)?, graph).map_err(refused)?;
+        let program =
+            Program::read(&crate::Candle::weights_file(bundle, settings)?, graph).map_err(refused)?;
         let compiled = Compiled::new(program, Candle);
         Ok(GraphRun { graph: graph.clone(), compiled, inputs: Vec::new(), outputs: Vec::new() })
     }
@@ -182,6 +184,7 @@ impl GraphRun {
             hybrid: None,
             semi_public: Foreigns::default(),
             changed_defaults: Foreigns::default(),
+            artefact: None,
         }
     }
 }

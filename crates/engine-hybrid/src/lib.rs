@@ -218,6 +218,7 @@ fn together(parts: &[(&str, InEffect); 2]) -> InEffect {
         hybrid: Some(engine::Hybrid { prefill: (*prefill).into(), decode: (*decode).into(), alone: None }),
         semi_public: of_prefill.semi_public.iter().chain(of_decode.semi_public.iter()).cloned().collect(),
         changed_defaults: Foreigns::default(),
+        artefact: None,
     }
 }
 

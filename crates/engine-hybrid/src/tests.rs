@@ -58,6 +58,7 @@ impl Part for Toy {
             hybrid: None,
             semi_public: Foreigns::default(),
             changed_defaults: Foreigns::default(),
+            artefact: None,
         }
     }
 }

@@ -165,6 +165,7 @@ impl InferenceEngine for Mock {
             hybrid: None,
             semi_public: Foreigns::default(),
             changed_defaults: Foreigns::default(),
+            artefact: None,
         }
     }
 

@@ -273,6 +273,7 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
         hybrid: None,
         semi_public: Foreigns::default(),
         changed_defaults: Foreigns::default(),
+        artefact: None,
     }
 }
 

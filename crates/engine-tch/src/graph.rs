@@ -24,12 +24,12 @@ use operators::Libtorch;
 use tch::TchError;
 use trace::Module;
 use worker::engine::{
-    Device, EngineError, Foreigns, InEffect, KvCachePolicy, Options, Result, Run, Settings, Tensor,
-    without_panic,
+    ARTEFACT, Artefact, Device, EngineError, Foreigns, InEffect, InferenceEngine, KvCachePolicy, Options,
+    Result, Run, Settings, Tensor, without_panic,
 };
 
 use crate::shim::InferenceMode;
-use crate::{framework, reason, scripted};
+use crate::{Tch, framework, reason, scripted};
 
 /// Shapes for which a module is kept.
 const MODULES: usize = 64;
@@ -51,6 +51,8 @@ pub(crate) struct GraphModule {
     shapes: Vec<Vec<usize>>,
     /// What is said of the artefact, or of a trace while loading.
     said: Option<String>,
+    /// Of an artefact.
+    compared: Option<Artefact>,
     marked: bool,
 }
 
@@ -81,29 +83,44 @@ enum Runs {
 
 impl GraphModule {
     pub(crate) fn load(bundle: &Bundle, graph: &Graph, settings: &Settings) -> Result<GraphModule> {
-        settings.check_options(&["artefact"])?;
+        settings.check_options(&[ARTEFACT])?;
         if settings.device() != Device::Cpu {
             return Err(EngineError::Unsupported("ONNX files run on a CPU alone here".into()));
         }
-        let path = bundle.weights_path(Precision::F32)?;
+        let file = Tch::weights_file(bundle, settings)?;
+        let own = bundle.weights_path(Precision::F32)?;
         // Profiling runs only delay the first runs where the JIT has no fuser for this processor.
         scripted::set_profiling(scripted::fuses_on_cpu());
         let _mode = InferenceMode::enter();
         let mut said = None;
-        let runs = match artefact::path(settings) {
-            Some(file) => {
-                let module = artefact::load(file)?;
-                said = Some(artefact::compare(&module, file, &path, graph)?);
-                Runs::Artefact(Traced { module, weights: Vec::new() })
-            }
-            None => Runs::Nodes { compiled: Some(compiled(&path, graph)?), modules: HashMap::new() },
+        let mut compared = None;
+        let is_onnx = file == own || file.extension().is_some_and(|end| end.eq_ignore_ascii_case("onnx"));
+        let runs = if is_onnx {
+            Runs::Nodes { compiled: Some(compiled(&file, graph)?), modules: HashMap::new() }
+        } else {
+            let module = artefact::load(&file)?;
+            compared = Some(artefact::compare(&module, &own, graph)?);
+            said = Some(format!("TorchScript of {}", file.file_name().unwrap_or_default().to_string_lossy()));
+            Runs::Artefact(Traced { module, weights: Vec::new() })
         };
+        let path = file;
         let threads = usize::try_from(tch::get_num_threads()).unwrap_or(0);
         let (graph, optimises) = (graph.clone(), settings.jit);
         let (inputs, outputs, shapes) = (Vec::new(), Vec::new(), Vec::new());
         let marked = false;
-        let mut loaded =
-            GraphModule { graph, path, optimises, threads, runs, inputs, outputs, shapes, said, marked };
+        let mut loaded = GraphModule {
+            graph,
+            path,
+            optimises,
+            threads,
+            runs,
+            inputs,
+            outputs,
+            shapes,
+            said,
+            compared,
+            marked,
+        };
         if let (Some(drawn), None, true) = (loaded.drawn(), &loaded.said, optimises) {
             loaded.feed(&drawn)?;
             let traced = without_panic("tch", || loaded.run_nodes());
@@ -175,6 +192,7 @@ impl GraphModule {
             hybrid: None,
             semi_public: (!is_artefact).then_some("mkldnn::_convolution_pointwise").into_iter().collect(),
             changed_defaults: Foreigns::default(),
+            artefact: self.compared,
         }
     }
 
@@ -214,11 +232,6 @@ impl GraphModule {
         };
         Ok(why)
     }
-}
-
-/// The TorchScript file that takes the place of an ONNX file, if the settings name one.
-pub(crate) fn artefact<'a>(bundle: &Bundle, settings: &'a Settings) -> Option<&'a Path> {
-    bundle.config().graph.as_ref().and_then(|_| artefact::path(settings))
 }
 
 fn compiled(path: &Path, graph: &Graph) -> Result<Box<Compiled<Libtorch>>> {

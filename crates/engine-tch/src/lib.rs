@@ -93,13 +93,6 @@ impl InferenceEngine for Tch {
         })
     }
 
-    fn weights_file(bundle: &Bundle, settings: &Settings) -> Result<PathBuf> {
-        match graph::artefact(bundle, settings) {
-            Some(artefact) => Ok(artefact.to_owned()),
-            None => Ok(bundle.weights_path(settings.precision)?),
-        }
-    }
-
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Tch> {
         if let Some(graph) = &bundle.config().graph {
             set_threads(settings.threads);
@@ -156,6 +149,7 @@ impl InferenceEngine for Tch {
             hybrid: None,
             semi_public: semi_public(model),
             changed_defaults: Foreigns::default(),
+            artefact: None,
         }
     }
 

@@ -186,6 +186,16 @@ pub struct InEffect {
     /// The framework's defaults that it changes, with the reason. A short phrase each.
     #[serde(default, skip_serializing_if = "Foreigns::is_empty")]
     pub changed_defaults: Foreigns,
+    /// How the tensors of a file that it runs in place of the bundle's ONNX file compare with that one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artefact: Option<Artefact>,
+}
+
+/// Tensors of the ONNX file, and those of them that another file does not have, whatever the order of their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Artefact {
+    pub tensors: usize,
+    pub missing: usize,
 }
 
 /// The first request after load: the first case's, as it is measured later.

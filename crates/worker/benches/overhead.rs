@@ -77,6 +77,7 @@ impl InferenceEngine for Punctual {
             hybrid: None,
             semi_public: Foreigns::default(),
             changed_defaults: Foreigns::default(),
+            artefact: None,
         }
     }
 

@@ -104,6 +104,7 @@ impl InferenceEngine for Burn {
             hybrid: None,
             semi_public: Foreigns::default(),
             changed_defaults: Foreigns::default(),
+            artefact: None,
         }
     }
 

@@ -244,6 +244,7 @@ fn in_effect(weights: Weights, precision: Precision) -> InEffect {
         hybrid: None,
         semi_public: Foreigns::default(),
         changed_defaults: Foreigns::default(),
+        artefact: None,
     }
 }
 

@@ -83,6 +83,7 @@ fn in_effect(encoder: &Encoder, settings: &Settings) -> InEffect {
         hybrid: None,
         semi_public: Foreigns::default(),
         changed_defaults: Foreigns::default(),
+        artefact: None,
     }
 }
 

@@ -201,6 +201,7 @@ fn in_effect(threads: usize, settings: &Settings, kernels: &[&str]) -> InEffect 
         hybrid: None,
         semi_public: Foreigns::default(),
         changed_defaults: Foreigns::default(),
+        artefact: None,
     }
 }
 

@@ -198,6 +198,7 @@ fn in_effect(threads: usize, kernels: Vec<String>) -> InEffect {
         hybrid: None,
         semi_public: Foreigns::default(),
         changed_defaults: Foreigns::default(),
+        artefact: None,
     }
 }
 

@@ -69,6 +69,7 @@ pub fn loaded(weights_bytes: u64) -> Loaded {
         hybrid: None,
         semi_public: Foreigns::default(),
         changed_defaults: Foreigns::default(),
+        artefact: None,
         precision: "f32".into(),
         activations: "f32".into(),
         kv_cache_precision: "f32".into(),

@@ -258,7 +258,8 @@ impl Engines for Places {
 
     fn selected(&self, names: &[String]) -> Result<Vec<Engine>> {
         let engines = configs::selected(&self.configs, names)?;
-        if names.is_empty() { provision::within_reach(self, engines) } else { Ok(engines) }
+        let are_default = names.is_empty() || names == configs::OF_ONNX;
+        if are_default { provision::within_reach(self, engines) } else { Ok(engines) }
     }
 
     fn encodes(&self, model: &str) -> Result<bool> {

@@ -63,7 +63,9 @@ impl Call<'_> {
             "RandomNormalLike" => {
                 self.input(0)?.randn_like(self.float("mean", 0.0), self.float("scale", 1.0))?
             }
-            "RandomUniformLike" => self.input(0)?.rand_like(self.float("low", 0.0), self.float("high", 1.0))?,
+            "RandomUniformLike" => {
+                self.input(0)?.rand_like(self.float("low", 0.0), self.float("high", 1.0))?
+            }
             "Range" => self.range()?,
             "ConstantOfShape" => return Ok(vec![self.filled()?]),
             "OneHot" => return Ok(vec![self.one_hot()?]),

@@ -155,6 +155,7 @@ impl Decoder for Tensors {
             hybrid: None,
             semi_public: Foreigns::default(),
             changed_defaults: Foreigns::default(),
+            artefact: None,
         }
     }
 

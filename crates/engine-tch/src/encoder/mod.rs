@@ -113,6 +113,7 @@ impl Encoder {
             hybrid: None,
             semi_public: crate::semi_public_linear(self.layout).into_iter().collect(),
             changed_defaults: Foreigns::default(),
+            artefact: None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use onnx::program::Program;
 use tch::Kind;
-use worker::engine::{EngineError, Result};
+use worker::engine::{Artefact, EngineError, Result};
 
 use super::trace::Module;
 use super::{operators, refused};
@@ -19,13 +19,8 @@ pub(super) fn load(path: &Path) -> Result<Module> {
     Module::load(path).map_err(framework)
 }
 
-/// What is said of the file's weights: whether the module has each of them, up to the order of their elements.
-pub(super) fn compare(
-    module: &Module,
-    artefact: &Path,
-    file: &Path,
-    graph: &bundle::Graph,
-) -> Result<String> {
+/// Whether the module has each of the file's weights, up to the order of their elements.
+pub(super) fn compare(module: &Module, file: &Path, graph: &bundle::Graph) -> Result<Artefact> {
     let mut held: HashSet<u64> = HashSet::new();
     for tensor in module.tensors().map_err(framework)? {
         if tensor.is_mkldnn() || !matches!(tensor.kind(), Kind::Float | Kind::Double | Kind::Half) {
@@ -34,20 +29,13 @@ pub(super) fn compare(
         let array = operators::download(&tensor).map_err(refused)?;
         held.extend(array.floats().map(|numbers| mark(&numbers)));
     }
-    let (mut compared, mut missing) = (0, 0);
+    let (mut tensors, mut missing) = (0, 0);
     for array in Program::stored(file, graph).map_err(refused)? {
         let Some(numbers) = array.floats().filter(|numbers| numbers.len() >= FEWEST) else { continue };
-        compared += 1;
+        tensors += 1;
         missing += usize::from(!held.contains(&mark(&numbers)));
     }
-    let name = artefact.file_name().unwrap_or_default().to_string_lossy();
-    Ok(match missing {
-        0 => format!("TorchScript of {name}; holds the file's {compared} weights"),
-        _ => format!(
-            "TorchScript of {name}; weights not compared: {missing} of {compared} tensors of the ONNX file are not \
-             in it"
-        ),
-    })
+    Ok(Artefact { tensors, missing })
 }
 
 /// A number for the elements in ascending order: transposed weights have the same.
@@ -57,11 +45,6 @@ fn mark(numbers: &[f32]) -> u64 {
     let mut hasher = DefaultHasher::new();
     bits.hash(&mut hasher);
     hasher.finish()
-}
-
-/// The file of the option.
-pub(super) fn path(settings: &worker::engine::Settings) -> Option<&Path> {
-    settings.options.get("artefact").map(Path::new)
 }
 
 /// # Errors

@@ -19,7 +19,8 @@ pub use encode::*;
 pub use hand_over::{CacheMemory, HandsOver, Plane};
 pub use protocol::untrusted::Foreigns;
 pub use protocol::{
-    Device, EncodeTask, HandOver, Hybrid, InEffect, KvCachePolicy, Padding, ProfileEvent, Settings, Side,
+    Artefact, Device, EncodeTask, HandOver, Hybrid, InEffect, KvCachePolicy, Padding, ProfileEvent, Settings,
+    Side,
 };
 
 /// Name and version of a framework that a worker is compiled with and that does not report its own: the

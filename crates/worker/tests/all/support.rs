@@ -62,6 +62,7 @@ impl InferenceEngine for Counting {
             }),
             semi_public: Foreigns::default(),
             changed_defaults: Foreigns::default(),
+            artefact: None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use bundle::Precision;
 use configs::TUNABLES;
 use protocol::untrusted::Foreign;
-use protocol::{Build, Event, InEffect, KvCachePolicy};
+use protocol::{Artefact, Build, Event, InEffect, KvCachePolicy};
 
 use super::Judged;
 use crate::facts::arithmetic::{self, Multiplied};
@@ -413,6 +413,12 @@ pub(super) fn same_optimisation(judged: &Judged<'_>, label: &str) -> Option<Stri
 /// An objection to the weights of a run that loaded no file of the bundle. There is none if the file was
 /// derived, number by number, from the bundle's file of the compared precision, and has not changed since.
 fn objection(judged: &Judged<'_>, run: &Run) -> Option<String> {
+    // A framework's own file was compared with the ONNX file tensor by tensor, where the worker could.
+    let is_asked =
+        judged.plan.contender(&run.framework).is_some_and(|contender| contender.artefact().is_some());
+    if is_asked && run.loaded().is_some_and(|loaded| loaded.in_effect.artefact.is_some()) {
+        return None;
+    }
     let found = &judged.weights_sha256(run)?;
     let unknown = || format!("its weights have sha256 {found}, which no file of the bundle has");
     if !judged.is_reference(&run.framework) {
@@ -445,6 +451,17 @@ fn objection(judged: &Judged<'_>, run: &Run) -> Option<String> {
 /// The origin of derived weights, in words.
 pub(super) fn derived_note(judged: &Judged<'_>, label: &str) -> Option<String> {
     let run = judged.runs_of(label).next()?;
+    if let Some(file) = judged.plan.contender(label)?.artefact()
+        && let Some(Artefact { tensors, missing }) = run.loaded()?.in_effect.artefact
+    {
+        return Some(match missing {
+            0 => format!("it runs {file}, which holds the {tensors} tensors of the ONNX file's weights"),
+            _ => format!(
+                "it runs {file}; weights not compared, since {missing} of {tensors} tensors of the ONNX file are not in it: its \
+                 outputs alone decide (R11)"
+            ),
+        });
+    }
     if !judged.is_reference(label) || objection(judged, run).is_some() {
         return None;
     }
