@@ -308,6 +308,8 @@ pub struct OnnxRuns {
     pub runs: Option<u32>,
     /// `--audio`
     pub audio: Option<String>,
+    /// `--time-budget`
+    pub time_budget: Option<String>,
 }
 
 /// Prompts and settings that belong together, with their purpose.

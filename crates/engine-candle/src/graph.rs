@@ -16,13 +16,17 @@ mod shaping;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
 use bundle::{Bundle, Dtype, Graph, Precision};
 use candle_core::{DType, Device as CandleDevice, Tensor as CandleTensor, WithDType};
 use half::f16;
 use onnx::program::{Array, Compiled, Inputs, Node, Operations, Program, ProgramError};
 use worker::engine::{
-    ARTEFACT, Device, EngineError, Foreigns, InEffect, InferenceEngine, KvCachePolicy, Result, Run, Settings,
-    Tensor, without_panic,
+    ARTEFACT, Device, EngineError, Foreigns, InEffect, InferenceEngine, KvCachePolicy, Profile, ProfileClock,
+    ProfileEvent, Result, Run, Settings, Tensor, without_panic,
 };
 
 use crate::elements::with_elements;
@@ -72,7 +76,11 @@ fn failed(error: candle_core::Error) -> ProgramError {
 }
 
 /// candle's functions as a program's operations.
-pub(crate) struct Candle;
+#[derive(Default)]
+pub(crate) struct Candle {
+    /// The nodes that were computed since a profile began: candle has no profiler, and computes each when it is called.
+    profile: RefCell<Option<Vec<ProfileEvent>>>,
+}
 
 impl Operations for Candle {
     type Tensor = Typed;
@@ -111,7 +119,19 @@ impl Operations for Candle {
         node: &Node,
         inputs: &Inputs<'_, Self>,
     ) -> std::result::Result<Vec<Typed>, ProgramError> {
-        operators::Call { node, inputs }.compute().map_err(|stop| match stop {
+        let (start, clock) = (SystemTime::now(), Instant::now());
+        let computed = operators::Call { node, inputs }.compute();
+        if let Some(events) = self.profile.borrow_mut().as_mut() {
+            events.push(ProfileEvent {
+                name: node.operator.as_str().into(),
+                part: None,
+                thread: "nodes".into(),
+                start_ns: start.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64,
+                duration_ns: clock.elapsed().as_nanos() as u64,
+                details: BTreeMap::from([("node".into(), node.name.as_str().into())]),
+            });
+        }
+        computed.map_err(|stop| match stop {
             Stop::Program(error) => error,
             Stop::Candle(error) => ProgramError::Failed(format!("{node}: {}", failed(error))),
         })
@@ -164,8 +184,19 @@ impl GraphRun {
         parallel::request_threads(settings.threads, false);
         let program =
             Program::read(&crate::Candle::weights_file(bundle, settings)?, graph).map_err(refused)?;
-        let compiled = Compiled::new(program, Candle);
+        let compiled = Compiled::new(program, Candle::default());
         Ok(GraphRun { graph: graph.clone(), compiled, inputs: Vec::new(), outputs: Vec::new() })
+    }
+
+    pub(crate) fn begin_profile(&self) {
+        self.compiled.operations().profile.replace(Some(Vec::new()));
+    }
+
+    pub(crate) fn end_profile(&self) -> Result<Profile> {
+        let events = self.compiled.operations().profile.take();
+        let events = events.ok_or_else(|| EngineError::Input("end_profile before begin_profile".into()))?;
+        let profiler = "the time of each call of candle's functions".to_owned();
+        Ok(Profile { profiler, clock: ProfileClock::Realtime, events, notes: Vec::new() })
     }
 
     pub(crate) fn in_effect(&self) -> InEffect {
@@ -197,7 +228,7 @@ impl Run for GraphRun {
     fn feed(&mut self, inputs: &[Tensor]) -> Result<()> {
         let put = |tensor: &Tensor| {
             let array = Array::new(tensor.dtype, tensor.shape.clone(), tensor.data.clone());
-            array.and_then(|array| Candle.upload(&array)).map_err(refused)
+            array.and_then(|array| self.compiled.operations().upload(&array)).map_err(refused)
         };
         self.inputs = inputs.iter().map(put).collect::<Result<_>>()?;
         Ok(())
@@ -214,7 +245,7 @@ impl Run for GraphRun {
 
     fn outputs(&mut self) -> Result<Vec<Tensor>> {
         let read = |(output, value): (&bundle::GraphOutput, &Typed)| {
-            let Array { dtype, shape, data } = Candle.download(value).map_err(refused)?;
+            let Array { dtype, shape, data } = self.compiled.operations().download(value).map_err(refused)?;
             Ok(Tensor { name: output.name.clone(), dtype, shape, data })
         };
         self.graph.outputs.iter().zip(&self.outputs).map(read).collect()

@@ -35,7 +35,8 @@ use tensors::Tensors;
 use worker::engine;
 use worker::engine::{
     Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, Options,
-    Padding, Result, Run, Runtime, Settings, Side, Want, check_append, check_append_each, check_begin,
+    Padding, Profile, Result, Run, Runtime, Settings, Side, Want, check_append, check_append_each,
+    check_begin,
 };
 
 /// Why the decoder on tensors refuses the options `cache` and `weights`.
@@ -177,8 +178,19 @@ impl InferenceEngine for Candle {
     }
 
     fn begin_profile(&mut self) -> Result<()> {
+        if let Body::Graph(graph) = &self.body {
+            graph.begin_profile();
+            return Ok(());
+        }
         let text = "candle has no profiler, so its own events are not here.";
         Err(EngineError::Unsupported(text.into()))
+    }
+
+    fn end_profile(&mut self) -> Result<Profile> {
+        match &self.body {
+            Body::Graph(graph) => graph.end_profile(),
+            _ => Err(EngineError::Input("end_profile before begin_profile".into())),
+        }
     }
 
     fn decode(&mut self) -> Result<&mut dyn Decode> {

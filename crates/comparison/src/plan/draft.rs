@@ -13,7 +13,8 @@ use crate::plan::chat;
 use crate::plan::plan::{self, threads};
 use crate::plan::work::{self, Lengths};
 use crate::plan::{
-    Contender, Plan, Prompt, PromptSource, Request, Rounds, RoundsAsked, Work, prompts, workers,
+    Contender, Plan, Prompt, PromptSource, Request, Rounds, RoundsAsked, USUAL_BUDGET_MIN, Work, prompts,
+    workers,
 };
 
 const DEFAULT_ITERATIONS: u32 = 2;
@@ -267,7 +268,8 @@ impl Draft {
 }
 
 fn rounds(request: &Request, of_suite: Option<u32>) -> Rounds {
-    let auto = Rounds::Auto { max: statistics::DEFAULT_MAX_ROUNDS, budget_s: request.time_budget_min * 60.0 };
+    let budget_min = request.time_budget_min.unwrap_or(USUAL_BUDGET_MIN);
+    let auto = Rounds::Auto { max: statistics::DEFAULT_MAX_ROUNDS, budget_s: budget_min * 60.0 };
     match (request.rounds, of_suite) {
         (Some(RoundsAsked::Fixed(rounds)), _) => Rounds::Fixed(rounds as usize),
         (Some(RoundsAsked::Auto), _) => auto,
@@ -349,7 +351,7 @@ pub(crate) fn ranges(request: &Request) -> Result<()> {
     let ranges = [
         ("delay_s", within(request.delay_s, LONGEST_PAUSE_S)),
         ("patience_s", within(request.patience_s, LONGEST_PAUSE_S)),
-        ("time_budget_min", within(request.time_budget_min, LONGEST_BUDGET_MIN)),
+        ("time_budget_min", request.time_budget_min.is_none_or(|asked| within(asked, LONGEST_BUDGET_MIN))),
         ("memory_gb", request.memory_gb.is_none_or(|asked| within(asked, MOST_MEMORY_GB))),
         ("margin_percent", within(request.margin_percent, WIDEST_MARGIN_PERCENT)),
         ("timeout_s", (1..=LONGEST_TIMEOUT_S).contains(&request.timeout_s)),

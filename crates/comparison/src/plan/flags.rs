@@ -146,7 +146,8 @@ fn time(text: &str, bare: Option<f64>) -> Option<f64> {
     Some(number.trim().parse::<f64>().ok()? * unit)
 }
 
-pub(crate) fn minutes(text: &str) -> Result<f64, String> {
+/// Minutes of a time as it is typed: `90s`, `3m`.
+pub fn minutes(text: &str) -> Result<f64, String> {
     match time(text, Some(60.0)).map(|seconds| seconds / 60.0) {
         Some(minutes) if minutes > 0.0 && minutes <= 10_080.0 => Ok(minutes),
         _ => Err("a time such as 90s, 3m or 1h, at most a week; a bare number is of minutes".into()),

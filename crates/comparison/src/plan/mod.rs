@@ -36,7 +36,7 @@ pub use plan::{CellPlan, StudyKind, StudyPlan, StudyRequest, StudyView};
 pub use prompts::Prompt;
 pub use request::{
     CacheAsked, DecodeAsked, HugePages, KvPrecision, PromptSource, Request, RoundsAsked, SamplingAsked,
-    ScheduleAsked, SliceAsked,
+    ScheduleAsked, SliceAsked, USUAL_BUDGET_MIN,
 };
 pub use serving::ServingAsked;
 pub use work::denoise::DenoiseAsked;

@@ -102,7 +102,7 @@ pub struct Request {
     ///
     /// At least 6 rounds run, if they fit.
     #[arg(long = "time-budget", value_name = "TIME", value_parser = flags::minutes, help_heading = flags::EVIDENCE)]
-    pub time_budget_min: f64,
+    pub time_budget_min: Option<f64>,
     /// Margin of equivalence: smaller differences count as none [default: 2%]
     #[arg(long = "margin", value_name = "PERCENT", value_parser = flags::margin, help_heading = flags::EVIDENCE,
           hide_short_help = true)]
@@ -210,6 +210,9 @@ pub struct Request {
     pub study: StudySettings,
 }
 
+/// Minutes after which automatic rounds end, unless a request or its model says otherwise.
+pub const USUAL_BUDGET_MIN: f64 = 3.0;
+
 impl Default for Request {
     fn default() -> Request {
         Request {
@@ -233,7 +236,7 @@ impl Default for Request {
             mixed: false,
             shards: Vec::new(),
             rounds: None,
-            time_budget_min: 3.0,
+            time_budget_min: None,
             margin_percent: 2.0,
             accept_noise: false,
             patience_s: 10.0,

@@ -337,12 +337,12 @@ mod tests {
 
     #[test]
     fn help_tells_the_defaults_of_a_request() {
-        let Request { models, timeout_s, time_budget_min, margin_percent, patience_s, delay_s, .. } =
-            Request::default();
+        use comparison::plan::USUAL_BUDGET_MIN;
+        let Request { models, timeout_s, margin_percent, patience_s, delay_s, .. } = Request::default();
         let defaults = [
             ("model", models[0].clone()),
             ("timeout", format!("{timeout_s}s")),
-            ("time_budget_min", format!("{time_budget_min}m")),
+            ("time_budget_min", format!("{USUAL_BUDGET_MIN}m")),
             ("margin_percent", format!("{margin_percent}%")),
             ("patience_s", format!("{patience_s}s")),
             ("delay_s", format!("{delay_s}s")),

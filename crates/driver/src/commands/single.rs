@@ -329,7 +329,7 @@ pub(super) fn infer(args: &InferArgs) -> Result<u8> {
         )));
     };
     std::fs::create_dir_all(output).map_err(|error| cannot(output, &error))?;
-    let tensors = together(tensors, work.outputs.len());
+    let tensors = together(tensors, &work.outputs);
     let files = files(&tensors)?;
     let mut outputs = Map::new();
     for (tensor, name) in tensors.iter().zip(files) {
@@ -343,16 +343,19 @@ pub(super) fn infer(args: &InferArgs) -> Result<u8> {
 }
 
 /// The outputs of a sequence's runs, so many each: those of one name as one tensor with a dimension for the runs in front,
-/// or with the run in their names where their shapes differ.
-fn together(tensors: Vec<Tensor>, outputs: usize) -> Vec<Tensor> {
-    if outputs == 0 || tensors.len() <= outputs {
+/// or with the run in their names where their shapes differ. What was fed to the next run is the
+/// last one's.
+fn together(tensors: Vec<Tensor>, outputs: &[String]) -> Vec<Tensor> {
+    if tensors.len() <= outputs.len() {
         return tensors;
     }
     let mut all = Vec::new();
-    for place in 0..outputs {
-        let runs: Vec<&Tensor> = tensors.iter().skip(place).step_by(outputs).collect();
-        let first = runs[0];
-        if runs.iter().all(|run| run.shape == first.shape) {
+    for name in outputs {
+        let runs: Vec<&Tensor> = tensors.iter().filter(|tensor| tensor.name == *name).collect();
+        let Some(first) = runs.first() else { continue };
+        if runs.len() == 1 {
+            all.push((*first).clone());
+        } else if runs.iter().all(|run| run.shape == first.shape) {
             let shape = [&[runs.len()], first.shape.as_slice()].concat();
             let data = runs.iter().flat_map(|run| run.data.iter().copied()).collect();
             all.push(Tensor { name: first.name.clone(), dtype: first.dtype.clone(), shape, data });

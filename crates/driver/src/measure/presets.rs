@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use comparison::plan::ab::engines_of;
 use comparison::plan::axes::Arm;
-use comparison::plan::{Audio, Dims, Engines, Failure, NamedInput, Request, Result, State};
+use comparison::plan::{Audio, Dims, Engines, Failure, NamedInput, Request, Result, State, flags};
 
 use crate::measure::places::Places;
 
@@ -42,6 +42,11 @@ pub(crate) fn applied(request: &Request, places: &Places) -> Result<Request> {
         request.graph.state = Some(state);
     }
     request.graph.runs = request.graph.runs.or(runs.runs);
+    if request.time_budget_min.is_none()
+        && let Some(budget) = &runs.time_budget
+    {
+        request.time_budget_min = Some(flags::minutes(budget).map_err(wrong)?);
+    }
     if request.graph.audio.is_none()
         && let Some(audio) = &runs.audio
     {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use comparison::facts::evidence::{Fact, Slices};
 use comparison::judge::parity::Drawn;
-use comparison::plan::SliceAsked;
+use comparison::plan::{SliceAsked, Work};
 use protocol::{Event, Sample};
 
 use crate::measure::proof::Asked;
@@ -54,12 +54,23 @@ impl Session<'_> {
         }
         let (marks, noun) = (self.crew.plan.work.marks(), self.crew.plan.work.mark_noun());
         let later = marks.saturating_sub(1);
+        let each_s = || members.iter().filter_map(|member| token_s(member.running.events()));
+        let least_s = each_s().fold(f64::INFINITY, f64::min);
         let tokens = match self.crew.plan.slice {
             SliceAsked::Tokens(tokens) => (later > LEAD_IN).then_some(tokens as usize),
-            _ => tokens(members.iter().filter_map(|member| token_s(member.running.events())), later),
+            // Runs of a sequence may take microseconds: a slice of them would mostly be a pause.
+            _ if matches!(self.crew.plan.work, Work::Graph(_))
+                && later as f64 * least_s < 2.0 * SECONDS.0 =>
+            {
+                None
+            }
+            _ => tokens(each_s(), later),
         };
         tokens.ok_or_else(|| {
-            format!("{marks} {noun}{} too few for two slices", if marks == 1 { " is" } else { "s are" })
+            format!(
+                "{marks} {noun}{} too few, or too short, for two slices",
+                if marks == 1 { " is" } else { "s are" }
+            )
         })
     }
 }

@@ -270,7 +270,7 @@ fn a_request_may_be_a_sequence_of_runs_with_state() {
     let output = installation.path("out");
     let ran =
         installation.run(&format!("infer --framework one {sequence} --output {}", output.display())).exits(0);
-    assert_eq!(ran.json()["outputs"]["y"]["shape"][0], 3, "{}", ran.stdout);
+    assert_eq!(ran.json()["outputs"]["counts"]["shape"][0], 3, "{}", ran.stdout);
     for (wrong, said) in [
         ("--state nothing=x", "its outputs are y, counts, hidden"),
         ("--state counts=x", "the output is of int64, and the input takes float32"),

@@ -227,7 +227,7 @@ impl Call<'_> {
         let shape = self.inputs.ints(0)?.unwrap_or_default();
         let shape: Vec<usize> = shape.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
         let zero = Array::from_floats(&[1], &[0.0]);
-        let Typed { tensor, dtype } = Candle.upload(self.node.array("value").unwrap_or(&zero))?;
+        let Typed { tensor, dtype } = Candle::default().upload(self.node.array("value").unwrap_or(&zero))?;
         Ok(Typed { tensor: tensor.reshape(())?.broadcast_as(shape)?.contiguous()?, dtype })
     }
 

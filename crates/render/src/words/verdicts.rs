@@ -229,10 +229,9 @@ pub(crate) fn warnings_sentence(warning: &Warning) -> String {
                 format!("{contender} ({unsteady} of {all} processes)")
             };
             format!(
-                "still changing: {}; their {} is of processes that slowed down or never settled; measure longer with \
+                "still changing: {}; their latency is of processes that slowed down or never settled; measure longer with \
                  --iterations",
-                contenders.iter().map(count).collect::<Vec<_>>().join(", "),
-                Metric::Latency.plain_title()
+                contenders.iter().map(count).collect::<Vec<_>>().join(", ")
             )
         }
         Warning::Unsettled { contender, unsettled, rounds } => format!(

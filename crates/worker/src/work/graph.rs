@@ -54,8 +54,11 @@ impl<'a, E: InferenceEngine> Running<'a, E> {
             let elements = Tensor::elements(&feed.shape);
             let file = match &feed.values {
                 Values::File(path) => {
-                    let rotation = rotated.then(|| of_place(seed, place));
-                    Some(read(path, *dtype, (elements, case.sets), rotation)?)
+                    let mut data = read(path, *dtype, (elements, case.sets))?;
+                    if rotated && data.len() > elements * dtype.bytes() {
+                        rotate(&mut data, *dtype, of_place(seed, place));
+                    }
+                    Some(data)
                 }
                 Values::Drawn { .. } => None,
             };
@@ -67,7 +70,11 @@ impl<'a, E: InferenceEngine> Running<'a, E> {
                     (_, Some(file)) => {
                         let bytes = elements * dtype.bytes();
                         let start = if file.len() > bytes { number * bytes } else { 0 };
-                        file[start..start + bytes].to_vec()
+                        let mut data = file[start..start + bytes].to_vec();
+                        if rotated && file.len() == bytes {
+                            rotate(&mut data, *dtype, of_place(of_set(seed, number), place));
+                        }
+                        data
                     }
                     (Values::File(_), None) => Vec::new(),
                 };
@@ -220,11 +227,14 @@ impl<E: InferenceEngine> Workload<E> for Running<'_, E> {
         (more, _): (usize, Option<Input>),
     ) -> Result<(), ServeError> {
         let engine = engine.graph()?;
+        let state = &self.work.cases[request.case].state;
         request.resume();
         for _ in 0..more {
             let Some(mut inputs) = self.coming.pop() else { break };
-            hand_over(&self.last, &self.work.cases[request.case].state, &mut inputs)?;
-            self.outputs.append(&mut self.last);
+            hand_over(&self.last, state, &mut inputs)?;
+            // What is fed to the next run is seen in that one's outputs.
+            let is_fed = |tensor: &Tensor| state.iter().any(|fed| fed.output == tensor.name);
+            self.outputs.extend(self.last.drain(..).filter(|tensor| !is_fed(tensor)));
             engine.feed(&inputs)?;
             self.pace.keep(|| engine.run())?;
             self.last = engine.outputs()?;
@@ -253,27 +263,26 @@ impl<E: InferenceEngine> Workload<E> for Running<'_, E> {
 }
 
 /// The numbers of a file: of one run, or of each of so many.
-fn read(
-    path: &Path,
-    dtype: Dtype,
-    (elements, runs): (usize, usize),
-    rotation: Option<u64>,
-) -> Result<Vec<u8>, ServeError> {
+fn read(path: &Path, dtype: Dtype, (elements, runs): (usize, usize)) -> Result<Vec<u8>, ServeError> {
     let bytes = elements * dtype.bytes();
     let mut data =
         std::fs::read(path).map_err(|error| EngineError::Input(format!("{}: {error}", path.display())))?;
     if data.len() != bytes && data.len() != bytes * runs {
         return Err(ServeError::Job(format!("{} has {} bytes, not {bytes}", path.display(), data.len())));
     }
-    let numbers = data.len() / dtype.bytes();
-    if let Some(seed) = rotation.filter(|_| numbers >= ROTATED) {
-        data.rotate_left((seed % numbers as u64) as usize * dtype.bytes());
-    }
     if dtype == Dtype::Bool {
         // A file may hold others, which no framework has to expect.
         data.iter_mut().for_each(|bool| *bool = u8::from(*bool != 0));
     }
     Ok(data)
+}
+
+/// Rotates the numbers of a file by the seed, if there are enough of them.
+fn rotate(data: &mut [u8], dtype: Dtype, seed: u64) {
+    let numbers = data.len() / dtype.bytes();
+    if numbers >= ROTATED {
+        data.rotate_left((seed % numbers as u64) as usize * dtype.bytes());
+    }
 }
 
 /// The seed of a set's values; the first set has the seed itself.
@@ -362,14 +371,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x");
         std::fs::write(&path, [1, 2, 3, 4]).unwrap();
-        let read = |size, rotation| read(&path, Dtype::Uint8, size, rotation);
-        assert_eq!(read((4, 1), Some(1)).unwrap(), [1, 2, 3, 4], "too few to rotate");
-        assert_eq!(read((2, 2), None).unwrap(), [1, 2, 3, 4]);
-        assert!(read((3, 2), None).unwrap_err().to_string().contains("has 4 bytes, not 3"));
-        let long: Vec<u8> = (0..ROTATED).map(|number| number as u8).collect();
-        std::fs::write(&path, &long).unwrap();
-        let rotated = super::read(&path, Dtype::Uint8, (ROTATED, 1), Some(ROTATED as u64 + 3)).unwrap();
-        assert_eq!((&rotated[..2], rotated[ROTATED - 1]), (&[3, 4][..], 2));
+        let read = |size| read(&path, Dtype::Uint8, size);
+        assert_eq!(read((4, 1)).unwrap(), [1, 2, 3, 4]);
+        assert_eq!(read((2, 2)).unwrap(), [1, 2, 3, 4]);
+        assert!(read((3, 2)).unwrap_err().to_string().contains("has 4 bytes, not 3"));
+        let mut few = [1, 2, 3, 4];
+        rotate(&mut few, Dtype::Uint8, 1);
+        assert_eq!(few, [1, 2, 3, 4], "too few to rotate");
+        let mut long: Vec<u8> = (0..ROTATED).map(|number| number as u8).collect();
+        rotate(&mut long, Dtype::Uint8, ROTATED as u64 + 3);
+        assert_eq!((&long[..2], long[ROTATED - 1]), (&[3, 4][..], 2));
     }
 
     #[test]

@@ -52,10 +52,12 @@ class Running(Workload):
         for _ in range(min(marks, len(self._coming))):
             # Copies: a runtime may write the next run's over them.
             outputs = [(name, array.copy()) for name, array in self.adapter.graph_outputs()]
-            self._done += outputs
+            # What is fed to the next run is seen in that one's outputs.
+            fed = {pair["output"] for pair in state}
+            self._done += [(name, array) for name, array in outputs if name not in fed]
             values, given = dict(outputs), dict(self._coming.pop(0))
-            for fed in state:
-                given[fed["input"]] = values[fed["output"]]
+            for pair in state:
+                given[pair["input"]] = values[pair["output"]]
             self.adapter.feed(list(given.items()))
             self.adapter.run_graph()
             request.mark()
@@ -81,13 +83,17 @@ def sets(case, types, seed, rotated):
         elements = prod(shape)
         whole = None
         if "file" in values:
-            whole = read(values["file"], dtype, (elements, runs), of_place(seed, place) if rotated else None)
+            whole = read(values["file"], dtype, (elements, runs))
+            if rotated and len(whole) > elements:
+                whole = turned(whole, of_place(seed, place))
         for run in range(runs):
             if whole is None:
                 array = drawn(dtype, elements, values["drawn"], of_place(of_set(seed, run), place))
             else:
                 start = run * elements if len(whole) > elements else 0
                 array = whole[start : start + elements]
+                if rotated and len(whole) == elements:
+                    array = turned(array, of_place(of_set(seed, run), place))
             arrays[run].append((name, array.reshape(shape)))
     return arrays
 
@@ -103,7 +109,14 @@ def said(name, array):
 ROTATED = 1024
 
 
-def read(path, dtype, size, rotation=None):
+def turned(array, seed):
+    """The numbers of a file, rotated by the seed if there are enough of them."""
+    import numpy
+
+    return numpy.roll(array, -(seed % len(array))) if len(array) >= ROTATED else array
+
+
+def read(path, dtype, size):
     """The numbers of a file that has nothing else, of one run or of each: `size` is elements of a run, and runs."""
     import numpy
 
@@ -115,10 +128,6 @@ def read(path, dtype, size, rotation=None):
     elements, runs = size
     if len(data) not in (elements * dtype.itemsize, runs * elements * dtype.itemsize):
         raise bad_input(f"{path} has {len(data)} bytes, not {elements * dtype.itemsize}")
-    numbers = len(data) // dtype.itemsize
-    if rotation is not None and numbers >= ROTATED:
-        start = rotation % numbers * dtype.itemsize
-        data = data[start:] + data[:start]
     if dtype.kind == "b":
         # A file may hold others than 0 and 1, which no framework has to expect.
         return numpy.frombuffer(data, numpy.uint8) != 0

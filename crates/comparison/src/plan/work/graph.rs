@@ -460,8 +460,12 @@ impl Describe for Graph {
 
     fn is_whole(&self, case: usize, output: &Output) -> bool {
         let Output::Tensors(tensors) = output else { return false };
-        let names =
-            std::iter::repeat_n(&self.outputs, self.cases.get(case).map_or(1, |case| case.sets)).flatten();
+        let runs = self.cases.get(case).map_or(1, |case| case.sets);
+        let is_fed = |name: &str| self.state.iter().any(|fed| fed.output == name);
+        // Of a sequence, what is fed to the next run is given of the last alone.
+        let names = (1..=runs).flat_map(|run| {
+            self.outputs.iter().filter(move |name| run == runs || self.load.is_some() || !is_fed(name))
+        });
         let is_sound = |tensor: &protocol::Tensor| {
             let elements = tensor.shape.iter().map(|&size| size as u128).fold(1, u128::saturating_mul);
             let bytes =
