@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use statistics::{Decision, MIN_ROUNDS, Outcome, Series, Settings};
 
 use crate::facts::evidence::Evidence;
+use crate::facts::run::Run;
 use crate::judge::clocks;
 use crate::judge::metrics::{self, Metric};
 use crate::judge::report::limit::Flag;
@@ -92,11 +93,9 @@ impl Table {
             pairs.filter(|pair| pair.question.metric.depends_on_speed()).collect::<Vec<_>>()
         };
         let (told, seen) = (tested(&self.questions), tested(&self.by_driver));
+        let margin = clocks_margin(plan, evidence);
         let [by_workers, by_driver] = [&told, &seen].map(|pairs| decide(pairs, plan, evidence, last));
-        let held = by_workers
-            .into_iter()
-            .zip(by_driver)
-            .map(|(told, seen)| Held::new(told, seen, clocks_margin(plan)));
+        let held = by_workers.into_iter().zip(by_driver).map(|(told, seen)| Held::new(told, seen, margin));
         told.into_iter().zip(held).collect()
     }
 
@@ -195,15 +194,24 @@ impl Held {
 }
 
 /// By how much an advantage may be smaller by the driver's clock.
-fn clocks_margin(plan: &Plan) -> f64 {
-    match plan.work {
-        // Making the inputs and handing over the outputs is part of the driver's time alone, and differs by worker.
-        Work::Graph(_) => plan.margin.max(MARGIN_OF_GRAPHS),
-        _ => plan.margin,
+fn clocks_margin(plan: &Plan, evidence: &Evidence) -> f64 {
+    if !matches!(plan.work, Work::Graph(_)) {
+        return plan.margin;
     }
+    // Making the inputs and handing over the outputs is part of the driver's time alone, and differs by worker.
+    let request_ns = |run: &Run| {
+        let whole = run.turns.iter().map(|turn| turn.sample.marks_ns.end() as f64);
+        statistics::median(&whole.collect::<Vec<_>>())
+    };
+    let fastest = evidence.runs.iter().filter_map(request_ns).fold(f64::INFINITY, f64::min);
+    plan.margin.max((HANDED_OVER_NS / fastest).clamp(MARGINS_OF_GRAPHS.0, MARGINS_OF_GRAPHS.1))
 }
 
-const MARGIN_OF_GRAPHS: f64 = 0.05;
+/// By how much the answers of one worker may be later than those of another.
+const HANDED_OVER_NS: f64 = 5e5;
+
+/// The least and the most that this makes of a request.
+const MARGINS_OF_GRAPHS: (f64, f64) = (0.05, 0.25);
 
 fn decide(pairs: &[Pair<'_>], plan: &Plan, evidence: &Evidence, last: bool) -> Vec<Option<Decision>> {
     let family: Vec<Series<'_>> = pairs.iter().map(|pair| pair.series(plan)).collect();
