@@ -44,7 +44,7 @@ def work(job):
     global weights
     task, of = job["task"], job["task"].get("work", {"kind": "generate", "kv_cache": "on"})
     asked = (job["protocol"], job["settings"]["precision"], job["settings"]["device"], of["kind"], of.get("kv_cache"))
-    if asked != (11, "f32", "cpu", "generate", "on") or task["kind"] not in ("load", "measure"):
+    if asked != (12, "f32", "cpu", "generate", "on") or task["kind"] not in ("load", "measure"):
         raise NotImplementedError("it can load, and generate in f32 on the CPU with a KV cache, by protocol 12")
     send("hello", **HELLO)
     send("started", runtime_ns=now() - BEGAN, memory=memory())
