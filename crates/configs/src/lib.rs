@@ -34,8 +34,8 @@ pub const USUAL_PAGES: &str = "glibc.malloc.hugetlb=0";
 /// The framework of a worker that reads prompts on one engine and decodes on another.
 pub const HYBRID: &str = "hybrid";
 
-/// The option of an engine that runs a file of the user's in place of the model's: another ONNX file, or what a framework
-/// has made of one.
+/// The option of an engine that runs a file of the user's in place of the model's: another ONNX file, or what a
+/// framework has made of one.
 pub const ARTEFACT: &str = "artefact";
 
 /// One column of a comparison: a framework, or a variant of it. The file's name is the column's.
@@ -63,8 +63,8 @@ pub struct Engine {
     /// there is nothing to switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compiles: Option<String>,
-    /// The file that is this engine without its KV cache, for `ab optimised`; none where the cache is simply switched off,
-    /// and its own name where it has no cache.
+    /// The file that is this engine without its KV cache, for `ab optimised`; none where the cache is simply switched
+    /// off, and its own name where it has no cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_cache: Option<String>,
     /// The file that is this engine without fused kernels, where `ab optimised` is to switch them unasked.

@@ -33,8 +33,8 @@ const POOLED: [(&str, Pooling, bool); 4] = [
     ("pooled.mean.normalised", Pooling::Mean, true),
 ];
 
-/// Compares the vectors of every encoder in f32 with the reference's, all texts in one batch and each alone; at 16 bits they
-/// have nearly the same direction.
+/// Compares the vectors of every encoder in f32 with the reference's, all texts in one batch and each alone; at 16
+/// bits they have nearly the same direction.
 pub fn check_encoders<E: InferenceEngine>(settings: &Settings) {
     let precisions = [Precision::F32, Precision::Bf16, Precision::F16];
     each_encoder(&precisions, |name, bundle, reference| {

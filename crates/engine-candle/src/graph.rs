@@ -33,8 +33,8 @@ use crate::elements::with_elements;
 use crate::parallel;
 
 /// A tensor, and the type that the file gives it: candle has no `bool`, and of whole numbers only u8, u32 and i64 with
-/// all its functions. So `bool` is u8, and all others but uint8 are i64, which holds them exactly; a sum that leaves the
-/// file's type does not wrap around before it is read.
+/// all its functions. So `bool` is u8, and all others but uint8 are i64, which holds them exactly; a sum that leaves
+/// the file's type does not wrap around before it is read.
 #[derive(Debug, Clone)]
 pub(crate) struct Typed {
     tensor: CandleTensor,

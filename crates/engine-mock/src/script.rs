@@ -73,7 +73,8 @@ pub(crate) struct Options {
     pub(crate) optimised: Option<bool>,
     /// It has a profiler, with events of the time since 1970, so not for a scripted clock.
     pub(crate) profiler: bool,
-    /// With `clock = "shortened"`: the share of the times that it shows, of this part alone, and of some requests alone.
+    /// With `clock = "shortened"`: the share of the times that it shows, of this part alone, and of some requests
+    /// alone.
     pub(crate) told: Option<f64>,
     pub(crate) told_of: Option<Part>,
     pub(crate) told_rarely: bool,

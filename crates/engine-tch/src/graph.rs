@@ -1,8 +1,8 @@
 //! An ONNX file, node by node with libtorch's functions, and then as TorchScript.
 //!
-//! The first run with given shapes computes every node by itself. Where no node reads numbers back, the same run is then
-//! traced and frozen; later runs with these shapes run that module. A file whose inputs have fixed shapes is traced
-//! while it is loaded.
+//! The first run with given shapes computes every node by itself. Where no node reads numbers back, the same run is
+//! then traced and frozen; later runs with these shapes run that module. A file whose inputs have fixed shapes is
+//! traced while it is loaded.
 
 mod artefact;
 mod layers;

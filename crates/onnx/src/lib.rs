@@ -5,8 +5,8 @@
 //! graph: its initialisers point into the bundle's file ([`Storage`]). Graphs for other runtimes, in operators that
 //! several of them have, are written by `references/portable`.
 //!
-//! [`read`] reads the descriptions in ONNX files from elsewhere, and [`program`] their nodes and weights, for frameworks that
-//! run no ONNX files themselves.
+//! [`read`] reads the descriptions in ONNX files from elsewhere, and [`program`] their nodes and weights, for
+//! frameworks that run no ONNX files themselves.
 
 pub mod fused;
 pub mod graph;

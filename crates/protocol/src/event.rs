@@ -88,8 +88,8 @@ impl Event {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DrawnLogits {
     pub case: usize,
-    /// `[batch][token]`, in the order in which they were asked for. A number that JSON cannot represent is `null`, and read
-    /// as one that is not finite.
+    /// `[batch][token]`, in the order in which they were asked for. A number that JSON cannot represent is `null`,
+    /// and read as one that is not finite.
     #[serde(deserialize_with = "crate::finite::rows")]
     pub values: Vec<Vec<f32>>,
 }
@@ -157,7 +157,8 @@ pub struct PageCache {
 pub struct InEffect {
     /// Element type of the weights as the kernels read them.
     pub precision: Foreign,
-    /// Element type of the tensors between layers, and of matrix products' accumulation where the framework documents it.
+    /// Element type of the tensors between layers, and of matrix products' accumulation where the framework documents
+    /// it.
     pub activations: Foreign,
     pub kv_cache_precision: Foreign,
     pub kv_cache: KvCachePolicy,
@@ -166,8 +167,8 @@ pub struct InEffect {
     pub threads: usize,
     /// `eager`, or the optimisation or compilation in effect, for example `graph optimisation: all`.
     pub jit: Foreign,
-    /// Whether graph optimisation or a JIT is in use; `null` where the framework has neither, or it is not used. Fairness
-    /// rule R14 compares these.
+    /// Whether graph optimisation or a JIT is in use; `null` where the framework has neither, or it is not used.
+    /// Fairness rule R14 compares these.
     pub optimised: Option<bool>,
     /// How the weights are held, for example `mapped`, `mapped, prepacked copy`.
     pub weight_storage: Foreign,

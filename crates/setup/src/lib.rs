@@ -43,8 +43,8 @@ pub struct Asked {
     /// Only these pieces
     #[arg(long, value_delimiter = ',', value_name = "PIECE,…")]
     pub only: Vec<Piece>,
-    /// cuda: what engines need on a GPU, instead: NVIDIA's libraries, libtorch and ONNX Runtime with CUDA, and nvcc if the
-    /// system has none; with --references, those for a GPU (docs/how-to/gpu.md)
+    /// cuda: what engines need on a GPU, instead: NVIDIA's libraries, libtorch and ONNX Runtime with CUDA, and nvcc
+    /// if the system has none; with --references, those for a GPU (docs/how-to/gpu.md)
     #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with = "only")]
     pub device: Target,
     /// Download into this directory and set nothing up; PHOTOFINISH_MIRROR=DIR sets up from it, without a network

@@ -1,5 +1,6 @@
-//! [`InferenceEngine`] on candle-transformers' own llama models and encoders, as its examples drive them: what people get
-//! who use candle without writing a model themselves. Nothing is made faster here; see docs/reference/frameworks.md.
+//! [`InferenceEngine`] on candle-transformers' own llama models and encoders, as its examples drive them: what people
+//! get who use candle without writing a model themselves. Nothing is made faster here; see
+//! docs/reference/frameworks.md.
 
 mod encoder;
 mod error;

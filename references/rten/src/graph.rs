@@ -1,7 +1,7 @@
 //! An ONNX file as it is, in rten.
 //!
-//! rten has tensors of f32, i32, i8 and u8. It reads weights of other types into these, and so are inputs put into them and
-//! outputs put back into the types that the file has.
+//! rten has tensors of f32, i32, i8 and u8. It reads weights of other types into these, and so are inputs put into
+//! them and outputs put back into the types that the file has.
 
 use std::path::Path;
 use std::sync::Arc;

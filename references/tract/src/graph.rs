@@ -1,7 +1,8 @@
 //! An ONNX file as it is, in tract.
 //!
-//! Where tract can work with sizes that the file leaves free, the file is compiled while it is loaded. Where it cannot, it is
-//! compiled for the shapes of its inputs in the first run with these: programs set them before they optimise a model.
+//! Where tract can work with sizes that the file leaves free, the file is compiled while it is loaded. Where it
+//! cannot, it is compiled for the shapes of its inputs in the first run with these: programs set them before they
+//! optimise a model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

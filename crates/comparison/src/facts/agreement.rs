@@ -39,10 +39,10 @@ impl Tolerance {
     }
 }
 
-/// Largest difference of an ONNX file's output in f32, as a share of its largest number. Other orders of summation move a
-/// classifier near a tie by far more than a decoder's logits: of PP-OCRv6's text recogniser, on a line whose pixels are
-/// rotated, rten, OpenVINO, libtorch and tract are 1.3e-4 to 2.4e-4 from ONNX Runtime without optimisation, all with a cosine of
-/// 1 - 2e-9. Products of fewer bits would differ by far more.
+/// Largest difference of an ONNX file's output in f32, as a share of its largest number. Other orders of summation
+/// move a classifier near a tie by far more than a decoder's logits: of PP-OCRv6's text recogniser, on a line whose
+/// pixels are rotated, rten, OpenVINO, libtorch and tract are 1.3e-4 to 2.4e-4 from ONNX Runtime without
+/// optimisation, all with a cosine of 1 - 2e-9. Products of fewer bits would differ by far more.
 const OF_GRAPHS: f32 = 1e-3;
 
 /// Vectors of fewer numbers, such as scores, have hardly a direction: only their distance is judged.
@@ -76,8 +76,8 @@ impl Tolerance {
         }
     }
 
-    /// The tolerance of a contender: that of its weights' precision or of its cache's, whichever allows more. A cache in
-    /// 16 bits moves logits as weights in 16 bits do.
+    /// The tolerance of a contender: that of its weights' precision or of its cache's, whichever allows more. A cache
+    /// in 16 bits moves logits as weights in 16 bits do.
     pub fn for_contender(contender: &Contender) -> Tolerance {
         let weights = Tolerance::for_precision(contender.precision);
         let cache = Tolerance::for_precision(contender.asked_cache());
@@ -221,8 +221,8 @@ pub struct VectorAgreement {
     /// Number of whole numbers and booleans that differ from the reference's; they must be equal.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unequal: usize,
-    /// Rows of tensors, along the last dimension, and those of them whose largest number has the reference's place: the most
-    /// likely class, token or letter.
+    /// Rows of tensors, along the last dimension, and those of them whose largest number has the reference's place:
+    /// the most likely class, token or letter.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rows: usize,
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -502,8 +502,8 @@ pub struct RetrievalScore {
 
 // Reads values that were written earlier.
 
-/// Reads a document of this schema. Everything that is not a field of `T` is skipped, so that no text takes many times its
-/// size of memory. The error is one sentence; it says what the document is not.
+/// Reads a document of this schema. Everything that is not a field of `T` is skipped, so that no text takes many
+/// times its size of memory. The error is one sentence; it says what the document is not.
 pub fn document<T: DeserializeOwned>(text: &str, known: u32, what: &str) -> Result<T, String> {
     #[derive(Deserialize)]
     struct Head {

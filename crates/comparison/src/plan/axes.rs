@@ -61,8 +61,8 @@ impl std::fmt::Display for Setting {
 pub type Settings = BTreeMap<Axis, Setting>;
 
 impl Axis {
-    /// The axes that are flags, in the order in which cells are nested. The outermost come first: models and precisions, which must
-    /// be prepared.
+    /// The axes that are flags, in the order in which cells are nested. The outermost come first: models and
+    /// precisions, which must be prepared.
     const TYPED: [Axis; 11] = [
         Axis::Model,
         Axis::Precision,

@@ -15,7 +15,8 @@ pub const WORK: &str = "What work";
 pub const EVIDENCE: &str = "How much evidence";
 pub const EXPERT: &str = "Expert";
 
-// Values that people expect and that are not supported, each with the reason: docs/reference/not-supported.md has the same.
+// Values that people expect and that are not supported, each with the reason: docs/reference/not-supported.md has the
+// same.
 
 const OTHER_DEVICES: [&str; 14] = [
     "tpu", "mps", "metal", "ane", "rocm", "hip", "amd", "xpu", "npu", "vulkan", "webgpu", "wgpu", "opencl",

@@ -124,8 +124,8 @@ pub struct Request {
           hide_short_help = true)]
     pub iterations: Option<u32>,
     /// Order of the measured requests: interleaved takes them in turns, all workers in memory at once; sequential
-    /// measures one worker after another; auto interleaves what fits into memory together, else in groups that share the
-    /// first framework [default: auto]
+    /// measures one worker after another; auto interleaves what fits into memory together, else in groups that share
+    /// the first framework [default: auto]
     #[arg(long, value_enum, value_name = "auto|interleaved|sequential", hide_possible_values = true,
           help_heading = flags::EXPERT, hide_short_help = true)]
     pub schedule: ScheduleAsked,

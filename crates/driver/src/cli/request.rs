@@ -179,13 +179,13 @@ pub(crate) struct GraphFlags {
           hide_short_help = true)]
     dim: Vec<Dims>,
     /// What an input of an ONNX file is given: ids=0..30000 draws, rate=16000 is one value, scales=[0,1] are two,
-    /// images=FILE.npy an array, images=FILE.png:-1..1 a picture, samples=FILE.wav:512 sound, a piece each run. Give it again
-    /// for each further input [default: drawn, floats from 0 to 1, whole numbers 0 and 1]
+    /// images=FILE.npy an array, images=FILE.png:-1..1 a picture, samples=FILE.wav:512 sound, a piece each run. Give
+    /// it again for each further input [default: drawn, floats from 0 to 1, whole numbers 0 and 1]
     #[arg(long, value_name = "NAME=LOW..HIGH|NUMBER|FILE", action = ArgAction::Append, allow_hyphen_values = true,
           help_heading = graph::TOPIC.1, hide_short_help = true)]
     input: Vec<NamedInput>,
-    /// Outputs of an ONNX file that its next run is fed with: stateN=state; none feeds nothing [default: told by names such as
-    /// stateN and state, hn and h]
+    /// Outputs of an ONNX file that its next run is fed with: stateN=state; none feeds nothing [default: told by
+    /// names such as stateN and state, hn and h]
     #[arg(long, value_name = "OUT=IN,…", help_heading = graph::TOPIC.1, hide_short_help = true)]
     state: Option<State>,
     /// Runs of a request, one after another [default: as many as a file of an input has; 32 with a state; else 1]
@@ -195,7 +195,8 @@ pub(crate) struct GraphFlags {
     /// How much audio a run is about, for the real-time factor: seconds that it hears, or OUTPUT=HERTZ that it makes
     #[arg(long, value_name = "SECONDS|OUT=HZ", help_heading = graph::TOPIC.1, hide_short_help = true)]
     audio: Option<Audio>,
-    /// A file that a framework runs in place of an ONNX file: what it has made of it, such as tch=model.pt of TorchScript
+    /// A file that a framework runs in place of an ONNX file: what it has made of it, such as tch=model.pt of
+    /// TorchScript
     #[arg(long, value_name = "NAME=FILE", action = ArgAction::Append, help_heading = graph::TOPIC.1, hide_short_help = true)]
     artefact: Vec<Artefact>,
 }

@@ -13,7 +13,8 @@ use super::trace::Told;
 use crate::cli::work::{OnArgs, ProfileArgs};
 use crate::output::{print, screen};
 
-/// Kinds of operators, with parts of the names that frameworks have for them, in small letters. The first that fits counts.
+/// Kinds of operators, with parts of the names that frameworks have for them, in small letters. The first that fits
+/// counts.
 const KINDS: [(&str, &[&str]); 9] = [
     ("convolution", &["conv", "im2col", "depthwise"]),
     ("recurrence", &["lstm", "gru", "rnn"]),

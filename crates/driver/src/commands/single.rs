@@ -178,8 +178,8 @@ struct Prompt {
 }
 
 impl Prompt {
-    /// The ids of a text, put through the chat template if that is requested, or the given ids. Refuses a prompt that the
-    /// model cannot take with so many new tokens after it, and an empty prompt for the reason `why`.
+    /// The ids of a text, put through the chat template if that is requested, or the given ids. Refuses a prompt that
+    /// the model cannot take with so many new tokens after it, and an empty prompt for the reason `why`.
     fn resolve(single: &Single, args: &PromptArgs, why: &str) -> Result<Prompt> {
         let text = measure::tokenizer::text(&single.bundle)?;
         let (chat, tokens) = match &args.prompt {
@@ -342,9 +342,8 @@ pub(super) fn infer(args: &InferArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// The outputs of a sequence's runs, so many each: those of one name as one tensor with a dimension for the runs in front,
-/// or with the run in their names where their shapes differ. What was fed to the next run is the
-/// last one's.
+/// The outputs of a sequence's runs, so many each: those of one name as one tensor with a dimension for the runs in
+/// front, or with the run in their names where their shapes differ. What was fed to the next run is the last one's.
 fn together(tensors: Vec<Tensor>, outputs: &[String]) -> Vec<Tensor> {
     if tensors.len() <= outputs.len() {
         return tensors;

@@ -40,7 +40,8 @@ const CODES: [(&str, Dtype); 12] = [
     ("|b1", Dtype::Bool),
 ];
 
-/// The inputs that are given, from files or typed, by input. Their numbers are put into the cache, where workers read them.
+/// The inputs that are given, from files or typed, by input. Their numbers are put into the cache, where workers read
+/// them.
 pub fn given(asked: &GraphAsked, graph: Option<&Graph>, places: &Places) -> Result<BTreeMap<String, Given>> {
     let mut all = BTreeMap::new();
     for (name, asked_input) in &asked.inputs {

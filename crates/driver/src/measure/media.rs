@@ -77,8 +77,8 @@ pub(super) fn picture(bytes: &[u8], (low, high): (f64, f64), input: &GraphInput)
     Ok((sizes, data, 1))
 }
 
-/// Sound from -1 to 1, of which every run has as many samples as the input's last dimension. With a smaller `hop`, a run
-/// begins with the last samples of the one before, the first one with silence.
+/// Sound from -1 to 1, of which every run has as many samples as the input's last dimension. With a smaller `hop`, a
+/// run begins with the last samples of the one before, the first one with silence.
 pub(super) fn sound(
     bytes: &[u8],
     hop: Option<usize>,

@@ -1,5 +1,5 @@
-//! ONNX files: how those of configs/models are run where flags do not say otherwise, and several of them as the columns of
-//! one comparison.
+//! ONNX files: how those of configs/models are run where flags do not say otherwise, and several of them as the
+//! columns of one comparison.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,8 @@ use comparison::plan::{Audio, Dims, Engines, Failure, NamedInput, Request, Resul
 
 use crate::measure::places::Places;
 
-/// The request with the settings of its model's file for what no flag sets. Sizes that are typed leave out the inputs of
-/// files, whose sizes are others.
+/// The request with the settings of its model's file for what no flag sets. Sizes that are typed leave out the inputs
+/// of files, whose sizes are others.
 pub(crate) fn applied(request: &Request, places: &Places) -> Result<Request> {
     let mut request = request.clone();
     for (name, file) in &mut request.graph.artefacts {

@@ -418,8 +418,8 @@ pub(crate) fn libraries(places: &Places, engines: &[Engine], quiet: bool) -> Res
 /// What a comparison fetches unless more is asked for: an installation is tried before it is chosen.
 const UNASKED_BYTES: u64 = 150_000_000;
 
-/// The default engines that an installation can have without fetching more than [`UNASKED_BYTES`]; a line names the others.
-/// A checkout has built with all their libraries; a GPU or a framework that is named asks for its libraries.
+/// The default engines that an installation can have without fetching more than [`UNASKED_BYTES`]; a line names the
+/// others. A checkout has built with all their libraries; a GPU or a framework that is named asks for its libraries.
 pub(crate) fn within_reach(places: &Places, engines: Vec<Engine>) -> Result<Vec<Engine>> {
     if places.checkout.is_some() || places.installed.is_none() || places.target == Target::Cuda {
         return Ok(engines);
@@ -458,8 +458,8 @@ fn affordable(bytes: &[u64], mut left: u64) -> Vec<bool> {
     chosen
 }
 
-/// Builds a worker that the installation does not bring, from the sources that it does, with the flags of its workers. Anew
-/// for each run: cargo does nothing where nothing has changed.
+/// Builds a worker that the installation does not bring, from the sources that it does, with the flags of its
+/// workers. Anew for each run: cargo does nothing where nothing has changed.
 fn built_here(places: &Places, engine: &Engine, quiet: bool) -> anyhow::Result<()> {
     let worker = &engine.worker;
     let has_sources = |sources: &PathBuf| {

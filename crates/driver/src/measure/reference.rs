@@ -224,8 +224,8 @@ impl References {
         self.job.as_ref().unwrap_or(&self.own)
     }
 
-    /// Takes what [`Session::witness`] found: another program, or two that agree with each other alone, of which the first is
-    /// the reference then.
+    /// Takes what [`Session::witness`] found: another program, or two that agree with each other alone, of which the
+    /// first is the reference then.
     fn hold(&mut self, found: Vec<(usize, Reference)>, replace: impl Fn(&mut References, Reference)) {
         let mut found = found.into_iter();
         match (found.next(), found.next()) {
@@ -296,9 +296,9 @@ impl Session<'_> {
         self.ask_anew(references, begun.elapsed())
     }
 
-    /// The first contender of another program than the reference's that computes the same. Where none does, but two others
-    /// agree, these, unless the user named the reference; where no two agree, the first. If others cannot compute it, it is recorded that the reference is
-    /// compared with itself.
+    /// The first contender of another program than the reference's that computes the same. Where none does, but two
+    /// others agree, these, unless the user named the reference; where no two agree, the first. If others cannot
+    /// compute it, it is recorded that the reference is compared with itself.
     fn witness(
         &mut self,
         by: usize,
@@ -395,8 +395,8 @@ impl Crew<'_> {
         cases.collect()
     }
 
-    /// Logits of sequences, `[sequence][positions · vocabulary]`: of all positions, or of the last `count`. One job computes
-    /// all: shorter sequences are padded to the longest, and no position depends on later ones.
+    /// Logits of sequences, `[sequence][positions · vocabulary]`: of all positions, or of the last `count`. One job
+    /// computes all: shorter sequences are padded to the longest, and no position depends on later ones.
     pub(crate) fn scored(
         &self,
         (index, precision): (usize, bundle::Precision),

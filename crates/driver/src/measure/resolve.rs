@@ -150,8 +150,8 @@ fn body(bundle: Bundle, request: &Request) -> Result<Bundle> {
     Ok(bundle.autoregressive())
 }
 
-/// Every prompt unchanged, or the first at each of the requested lengths. A model that encodes texts has other default ones,
-/// and may have a prompt in front of each.
+/// Every prompt unchanged, or the first at each of the requested lengths. A model that encodes texts has other
+/// default ones, and may have a prompt in front of each.
 fn prompts_of(
     draft: &Draft,
     bundle: &Bundle,

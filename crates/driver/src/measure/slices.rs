@@ -1,6 +1,6 @@
-//! Slices of requests. The bandwidth of a shared machine changes within a second: contenders that alternate every few tokens
-//! have the same conditions, those that alternate whole requests do not. For masked diffusion, a step takes the role of a
-//! token.
+//! Slices of requests. The bandwidth of a shared machine changes within a second: contenders that alternate every few
+//! tokens have the same conditions, those that alternate whole requests do not. For masked diffusion, a step takes
+//! the role of a token.
 
 use std::rc::Rc;
 
@@ -125,8 +125,8 @@ impl Sliced {
         Sliced { case, position, asked, ..Sliced::default() }
     }
 
-    /// The next slice, of so many timed tokens, or the whole request, and then the logits of the `drawn` tokens. `None` if
-    /// the worker failed.
+    /// The next slice, of so many timed tokens, or the whole request, and then the logits of the `drawn` tokens.
+    /// `None` if the worker failed.
     pub(crate) fn next(
         &mut self,
         running: &mut RunningWorker,

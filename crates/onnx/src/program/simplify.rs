@@ -74,8 +74,8 @@ impl Program {
         }
     }
 
-    /// Folds `BatchNormalization` of constants, and the sum with a constant for each channel, into the `Conv` that it alone
-    /// uses.
+    /// Folds `BatchNormalization` of constants, and the sum with a constant for each channel, into the `Conv` that it
+    /// alone uses.
     fn fold_normalisations(&mut self, body: usize, uses: &mut Vec<usize>) {
         let mut makers: HashMap<usize, usize> = HashMap::new();
         let mut dropped: BTreeSet<usize> = BTreeSet::new();

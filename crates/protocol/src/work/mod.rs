@@ -147,8 +147,8 @@ impl Output {
         }
     }
 
-    /// Frees the numbers of vectors and tensors, which are large; other outputs stay, and the shapes of the first tensors:
-    /// the length of audio that was made is there.
+    /// Frees the numbers of vectors and tensors, which are large; other outputs stay, and the shapes of the first
+    /// tensors: the length of audio that was made is there.
     pub fn clear_numbers(&mut self) {
         match self {
             Output::Vectors(output) => output.vectors.clear(),

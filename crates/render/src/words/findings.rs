@@ -374,8 +374,8 @@ pub(crate) fn facts(report: &Report) -> Vec<String> {
     facts
 }
 
-/// Share from which on a page cache counts as warm, rounded as it is shown: the missing part is read in a millisecond or
-/// two.
+/// Share from which on a page cache counts as warm, rounded as it is shown: the missing part is read in a millisecond
+/// or two.
 const WARM_PERCENT: f64 = 98.0;
 
 /// The state of the page cache and of the memory before loads.

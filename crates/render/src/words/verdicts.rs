@@ -275,7 +275,8 @@ fn disturbed(times: usize, starts: usize, last: &str) -> String {
 
 // A hybrid of two engines compared with its parts, in words.
 
-/// Prediction and measurement, hand-over, memory, and whether it pays. `margin`: within which share times are equivalent.
+/// Prediction and measurement, hand-over, memory, and whether it pays. `margin`: within which share times are
+/// equivalent.
 pub(in crate::words) fn sentences(hybrid: &Hybrid, margin: f64) -> Vec<String> {
     let name = &hybrid.framework;
     if let Some(alone) = &hybrid.alone {

@@ -75,8 +75,8 @@ pub enum EngineError {
 /// What an engine's calls return.
 pub type Result<T, E = EngineError> = std::result::Result<T, E>;
 
-/// The option with a file that is run in place of the bundle's ONNX file: another one of the same inputs and outputs, or what
-/// the framework has made of one.
+/// The option with a file that is run in place of the bundle's ONNX file: another one of the same inputs and outputs,
+/// or what the framework has made of one.
 pub const ARTEFACT: &str = "artefact";
 
 /// A framework, ready to run one model: the operations of every framework. The operations of a model are
@@ -87,7 +87,8 @@ pub trait InferenceEngine: Sized + 'static {
     /// Name of the framework, for example `candle`.
     const FRAMEWORK: &'static str;
 
-    /// Whether it runs ONNX files: [`load`](Self::load) then takes such a model, and [`graph`](Self::graph) gives the capability.
+    /// Whether it runs ONNX files: [`load`](Self::load) then takes such a model, and [`graph`](Self::graph) gives the
+    /// capability.
     const RUNS_GRAPHS: bool = false;
 
     /// Initialises the framework in this process and describes it. Timed as part of start-up.

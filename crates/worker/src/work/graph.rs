@@ -218,8 +218,8 @@ impl<E: InferenceEngine> Workload<E> for Running<'_, E> {
         Ok(request)
     }
 
-    /// Runs what follows in a sequence. Handing its state over is part of a run: programs read the outputs of one and feed
-    /// them to the next, too.
+    /// Runs what follows in a sequence. Handing its state over is part of a run: programs read the outputs of one and
+    /// feed them to the next, too.
     fn advance(
         &mut self,
         engine: &mut E,

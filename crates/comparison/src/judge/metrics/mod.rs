@@ -48,9 +48,9 @@ struct Entry {
 
 /// How the figure of a process is computed. There is no default, so that every metric states its own.
 enum Source {
-    /// The mean of its requests' figures. Shown is the average ([`process::Form`]) of each prompt, then the geometric mean
-    /// over prompts; tested for each prompt the trimmed mean over turns ([`statistics::of_turns`]). Zeros, which have no
-    /// logarithm, give the arithmetic mean.
+    /// The mean of its requests' figures. Shown is the average ([`process::Form`]) of each prompt, then the geometric
+    /// mean over prompts; tested for each prompt the trimmed mean over turns ([`statistics::of_turns`]). Zeros, which
+    /// have no logarithm, give the arithmetic mean.
     Mean(OfRequest),
     /// The same for the figures of slices, if turns were slices of requests. The function treats a slice as a
     /// request.

@@ -23,7 +23,8 @@ pub(super) enum Form {
 /// Gaps of all processes together below which a 99th percentile is no more than one of the largest values.
 const FEWEST_OF_P99: usize = 300;
 
-/// The 99th percentile of the latencies of all these processes together, in milliseconds: one process alone has too few.
+/// The 99th percentile of the latencies of all these processes together, in milliseconds: one process alone has too
+/// few.
 pub(super) fn pooled(share: f64, cases: &Range<usize>, plan: &Plan, runs: &[&Run]) -> Option<f64> {
     let mut latencies = Vec::new();
     for run in runs {

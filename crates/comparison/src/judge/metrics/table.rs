@@ -1,7 +1,7 @@
 //! The one table of metrics. To add a metric, add a variant to [`Metric`] and its entry here, and define it in
-//! `docs/reference/measures.md`; `UPDATE_SCHEMAS=1 cargo xtask test -p comparison` then adds it to the schemas. A variant's
-//! comment is its definition there. Tables, charts, sentences, flags, CSV and JSON take names, units and directions
-//! from here.
+//! `docs/reference/measures.md`; `UPDATE_SCHEMAS=1 cargo xtask test -p comparison` then adds it to the schemas. A
+//! variant's comment is its definition there. Tables, charts, sentences, flags, CSV and JSON take names, units and
+//! directions from here.
 
 use super::Phrases;
 use super::process::{Steps, decoded_a_second, padding};

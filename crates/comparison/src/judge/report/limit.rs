@@ -326,8 +326,8 @@ fn above_bandwidth(plan: &Plan, evidence: &Evidence, label: &str, limit: &Limit)
     })
 }
 
-/// The gaps give one throughput; the time of whole iterations, less the first tokens, another. Gaps that are longer than
-/// the whole are a slow moment that it missed, if the driver's clock saw as much time.
+/// The gaps give one throughput; the time of whole iterations, less the first tokens, another. Gaps that are longer
+/// than the whole are a slow moment that it missed, if the driver's clock saw as much time.
 fn samples_disagree(plan: &Plan, run: &Run) -> Option<String> {
     // Between sequences of runs, a worker reads files of inputs and draws others.
     if matches!(plan.work, plan::Work::Graph(_)) {

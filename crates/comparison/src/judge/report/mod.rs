@@ -369,8 +369,8 @@ pub fn changes<'a>(before: &'a Report, now: &'a Report) -> Vec<Change<'a>> {
 pub struct Figure {
     pub metric: Metric,
     pub unit: String,
-    /// Geometric mean over rounds; the median if a value is zero, because then there is no geometric mean and no verdict;
-    /// a percentile of all processes together where one has too few. `null`: not available.
+    /// Geometric mean over rounds; the median if a value is zero, because then there is no geometric mean and no
+    /// verdict; a percentile of all processes together where one has too few. `null`: not available.
     pub typical: Option<f64>,
     /// 95 % interval of the geometric mean; `null` below six rounds.
     #[serde(default, deserialize_with = "crate::facts::agreement::interval")]

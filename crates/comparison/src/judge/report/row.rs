@@ -39,8 +39,8 @@ pub struct Row {
     pub rounds: usize,
     pub metrics: Vec<Figure>,
     pub load: Loads,
-    /// Rounds in which other activity disturbed its start. They count: leaving out loads because of stolen time would leave
-    /// out the fast ones.
+    /// Rounds in which other activity disturbed its start. They count: leaving out loads because of stolen time would
+    /// leave out the fast ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disturbed_starts: Vec<usize>,
     /// Its share of the machine's limit.
@@ -69,7 +69,8 @@ pub struct Row {
     /// Size of the files needed to run it, without its model; `None` if that could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shipped: Option<Shipped>,
-    /// `[case][batch][new tokens]`: its choices in the last iteration of warm-up, whose prompts are the comparison's own.
+    /// `[case][batch][new tokens]`: its choices in the last iteration of warm-up, whose prompts are the comparison's
+    /// own.
     pub tokens: Option<Vec<Vec<Vec<u32>>>>,
     pub hello: Option<Hello>,
     pub in_effect: Option<InEffect>,
@@ -152,7 +153,8 @@ pub struct Energy {
     pub method: untrusted::Foreign,
 }
 
-/// How much of a contender's CPU time is arithmetic of its own: as this run measured it, or else as its file records it.
+/// How much of a contender's CPU time is arithmetic of its own: as this run measured it, or else as its file records
+/// it.
 pub(super) fn own_code(plan: &Plan, evidence: &Evidence, label: &str) -> Option<OwnCode> {
     let engine = &plan.contender(label)?.engine;
     let measured = evidence.own_code.get(label).and_then(|found| found.as_ref().ok());

@@ -166,13 +166,14 @@ impl<'a> Pair<'a> {
 struct Held {
     /// `None` if there are too few figures.
     decision: Option<Decision>,
-    /// The ratio by the driver's clock, if it contradicts the decision by the workers'; `None` within it if there is none.
+    /// The ratio by the driver's clock, if it contradicts the decision by the workers'; `None` within it if there is
+    /// none.
     apart: Option<Option<f64>>,
 }
 
 impl Held {
-    /// An advantage may be larger by the driver's clock, for which answers of the other are late, but not smaller by more
-    /// than the margin. If it is not clear by that clock, its decision stands.
+    /// An advantage may be larger by the driver's clock, for which answers of the other are late, but not smaller by
+    /// more than the margin. If it is not clear by that clock, its decision stands.
     fn new(told: Option<Decision>, seen: Option<Decision>, margin: f64) -> Held {
         let Some(told) = told else { return Held { decision: None, apart: None } };
         let ratio = seen.as_ref().map(|seen| seen.ratio);
@@ -220,8 +221,8 @@ fn decide(pairs: &[Pair<'_>], plan: &Plan, evidence: &Evidence, last: bool) -> V
     statistics::decide(&family, &evidence.looks(plan), last, &settings)
 }
 
-/// The metrics that are tested, each with figures of its own. A metric that follows another has its verdict: one question
-/// must not use up the error rate twice.
+/// The metrics that are tested, each with figures of its own. A metric that follows another has its verdict: one
+/// question must not use up the error rate twice.
 fn leading_metrics(plan: &Plan) -> Vec<Metric> {
     let kind = plan.work.kind();
     Metric::tested(kind).into_iter().filter(|metric| metric.follows(kind).is_none()).collect()
@@ -389,9 +390,9 @@ impl Comparison {
         Comparison { reason, ..Comparison::new(metric, &a, &b, None, None) }
     }
 
-    /// The verdict on a figure that hardly varies, such as memory, where less is better: processes differ by less than what
-    /// the figure means. It is decided if the ranges over at least [`MIN_ROUNDS`] processes have nothing in common, and
-    /// equal if all are within the margin.
+    /// The verdict on a figure that hardly varies, such as memory, where less is better: processes differ by less
+    /// than what the figure means. It is decided if the ranges over at least [`MIN_ROUNDS`] processes have nothing in
+    /// common, and equal if all are within the margin.
     fn by_range(metric: Metric, labels: [&str; 2], figures: [&[Option<f64>]; 2], margin: f64) -> Comparison {
         let known: [Vec<f64>; 2] = figures.map(|figures| figures.iter().copied().flatten().collect());
         let means: Option<Vec<f64>> =

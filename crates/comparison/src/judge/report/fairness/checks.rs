@@ -89,8 +89,8 @@ pub(super) fn unlike_products(judged: &Judged<'_>, label: &str) -> Option<String
     Some(format!("it multiplies in {own}; {first} in {usual}"))
 }
 
-/// Share of CPU time from which on own arithmetic is more than what a profile attributes wrongly: `engine-candle` has 0.1 %
-/// of a prompt in copies that cannot be told from it, and norms alone take 0.6 % (SmolLM2-135M, 256 tokens).
+/// Share of CPU time from which on own arithmetic is more than what a profile attributes wrongly: `engine-candle` has
+/// 0.1 % of a prompt in copies that cannot be told from it, and norms alone take 0.6 % (SmolLM2-135M, 256 tokens).
 const MOST_OWN: f64 = 0.005;
 
 pub(super) fn whose_arithmetic(judged: &Judged<'_>, label: &str) -> Option<String> {

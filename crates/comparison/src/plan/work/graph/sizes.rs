@@ -1,4 +1,5 @@
-//! Settings for an ONNX file as people type them, and the sizes of its dimensions: as asked for, and of arrays in files.
+//! Settings for an ONNX file as people type them, and the sizes of its dimensions: as asked for, and of arrays in
+//! files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -97,7 +98,8 @@ impl FromStr for State {
     }
 }
 
-/// The outputs that by their names are what the next run's inputs are: `stateN` of `state`, `hn` of `h`, `h_out` of `h_in`.
+/// The outputs that by their names are what the next run's inputs are: `stateN` of `state`, `hn` of `h`, `h_out` of
+/// `h_in`.
 pub(super) fn recognised(graph: &Description) -> Vec<Fed> {
     const AFTER: [&str; 8] = ["_out", "_next", "_new", ".out", "Out", "New", "N", "n"];
     const BEFORE: [&str; 5] = ["_in", "_prev", "_old", ".in", "In"];
