@@ -246,6 +246,9 @@ struct Resolved {
     /// Batches of texts and how vectors or scores are made, in words.
     #[serde(skip)]
     encoding: Option<[String; 2]>,
+    /// What the inputs of an ONNX file are given, in words.
+    #[serde(skip)]
+    inputs: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -298,7 +301,8 @@ impl Resolved {
     fn new(draft: &Draft, encodes: bool) -> Resolved {
         let request = &draft.request;
         // These texts are others by default.
-        let has_own = encodes && request.prompts == PromptSource::Usual;
+        let is_graph = configs::is_onnx(request.model()) || !request.graph.is_default();
+        let has_own = is_graph || encodes && request.prompts == PromptSource::Usual;
         Resolved {
             model: request.model().to_owned(),
             contenders: draft.contenders.clone(),
@@ -308,8 +312,13 @@ impl Resolved {
             prompts: if has_own { Vec::new() } else { prompts(draft) },
             batch: draft.batch(),
             context: draft.lengths.context,
-            new_tokens: if encodes { 0 } else { draft.lengths.new_tokens },
+            new_tokens: if encodes || is_graph { 0 } else { draft.lengths.new_tokens },
             encoding: encodes.then(|| encode::planned(request)),
+            inputs: is_graph.then(|| {
+                let given: Vec<&str> = request.graph.inputs.keys().map(String::as_str).collect();
+                let given = if given.is_empty() { "none".to_owned() } else { given.join(", ") };
+                format!("given: {given}; the others are drawn")
+            }),
             rounds: Some(draft.rounds),
             iterations: draft.iterations(),
             precision_is_open: request.precisions.is_empty(),
@@ -327,6 +336,8 @@ impl Resolved {
         if let Some([batches, task]) = &self.encoding {
             let texts = if self.prompts.is_empty() { "the bundled ones".to_owned() } else { self.requests() };
             lines.extend([("texts", texts), ("batches", batches.clone()), ("task", task.clone())]);
+        } else if let Some(inputs) = &self.inputs {
+            lines.push(("inputs", inputs.clone()));
         } else {
             lines.push(("prompts", self.requests()));
         }
