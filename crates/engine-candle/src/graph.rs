@@ -119,9 +119,10 @@ impl Operations for Candle {
         node: &Node,
         inputs: &Inputs<'_, Self>,
     ) -> std::result::Result<Vec<Typed>, ProgramError> {
-        let (start, clock) = (SystemTime::now(), Instant::now());
+        // Without a profile, a run reads no clock.
+        let begun = self.profile.borrow().is_some().then(|| (SystemTime::now(), Instant::now()));
         let computed = operators::Call { node, inputs }.compute();
-        if let Some(events) = self.profile.borrow_mut().as_mut() {
+        if let (Some((start, clock)), Some(events)) = (begun, self.profile.borrow_mut().as_mut()) {
             events.push(ProfileEvent {
                 name: node.operator.as_str().into(),
                 part: None,
