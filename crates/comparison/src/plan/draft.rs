@@ -103,6 +103,7 @@ impl Draft {
     ) -> Result<Draft> {
         check(request)?;
         reference(request, &engines)?;
+        artefacts(request, &engines)?;
         if suite.prompts.is_empty() {
             let name = match &request.prompts {
                 PromptSource::Suite(name) => format!("suite {name:?}"),
@@ -397,6 +398,19 @@ pub(crate) fn lengths(request: &Request, suite: &Suite) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Rejects a file for a framework that is not compared.
+fn artefacts(request: &Request, engines: &[Engine]) -> Result<()> {
+    let is_absent = |name: &&String| !engines.iter().any(|engine| engine.name == **name);
+    match request.graph.artefacts.keys().find(is_absent) {
+        None => Ok(()),
+        Some(name) => {
+            let names: Vec<_> = engines.iter().map(|engine| engine.name.as_str()).collect();
+            let names = names.join(", ");
+            Err(Failure::usage(format!("--artefact {name:?} is not among the frameworks compared: {names}")))
+        }
+    }
 }
 
 pub(crate) fn reference(request: &Request, engines: &[Engine]) -> Result<()> {

@@ -77,6 +77,10 @@ fn columns(mut request: Request, places: &Places) -> Result<Request> {
         for (place, file) in files.iter().enumerate() {
             let path = existing(Path::new(file)).map_err(|why| Failure::usage(format!("{file}: {why}")))?;
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            // Two files of one name are told apart by their paths.
+            let is_alone =
+                files.iter().filter(|other| Path::new(other).file_name() == path.file_name()).count() == 1;
+            let name = if is_alone { name } else { file.clone() };
             let label = if engines.len() == 1 { name } else { format!("{} {name}", engine.name) };
             let artefact = (place > 0).then_some(path);
             request.study.arms.push(Arm { label, engine: engine.name.clone(), artefact, ..Arm::default() });
