@@ -69,7 +69,7 @@ impl Tolerance {
             Some("f16") => Tolerance::for_precision(Precision::F16),
             Some("bf16") => Tolerance::for_precision(Precision::Bf16),
             Some("int8" | "uint8" | "int4") => Tolerance::for_precision(Precision::Int8),
-            None | Some(_) if matches!(work, Work::Graph(_)) => {
+            _ if matches!(work, Work::Graph(_)) => {
                 Tolerance { max_abs_share: Some(OF_GRAPHS), ..Tolerance::for_contender(contender) }
             }
             _ => Tolerance::for_contender(contender),
