@@ -51,7 +51,7 @@ pub(crate) struct GraphModule {
     shapes: Vec<Vec<usize>>,
     /// What is said of the artefact, or of a trace while loading.
     said: Option<String>,
-    /// Of an artefact.
+    /// How the weights of an artefact compare with the file's.
     compared: Option<Artefact>,
     marked: bool,
 }

@@ -123,7 +123,7 @@ struct Spent {
 /// What one framework's profiler told of a request.
 struct Profiled {
     framework: String,
-    /// Of the request, with the profiler.
+    /// How long the request took, with the profiler.
     wall_ns: u64,
     /// By the framework's own name.
     operators: Vec<(String, Spent)>,

@@ -296,7 +296,7 @@ pub(super) fn convolved(
     if rows * columns < PLACES {
         return product(weight, &seen.contiguous()?.reshape((inner, rows * columns))?, bias);
     }
-    // A piece is of whole rows of the output, or lies in one.
+    // A piece has whole rows of the output, or is a part of one.
     let kernel = height * width;
     let few = (rows * columns).div_ceil(2 * threads());
     let places = PLACES.min(few).min((DIVIDED - 1) / outputs).min((DIVIDED - 1) / kernel).max(1);

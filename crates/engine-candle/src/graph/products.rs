@@ -153,7 +153,7 @@ impl Call<'_> {
         }
     }
 
-    /// Of two operands without repeated or summed letters of their own.
+    /// An einsum of two operands, neither of which repeats a letter or sums over one of its own.
     pub(super) fn einsum(&self) -> Made<Tensor> {
         let equation: String = self
             .node

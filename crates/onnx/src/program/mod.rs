@@ -64,7 +64,7 @@ pub enum Attribute {
     String(String),
     Strings(Vec<String>),
     Array(Array),
-    /// Of a type that no operator has which is computed here.
+    /// A type of elements for which no operator is computed here.
     Other,
 }
 
@@ -340,7 +340,7 @@ struct Step {
     inputs: Vec<Option<usize>>,
     /// `None` of an output without a name.
     outputs: Vec<Option<usize>>,
-    /// Of `If`: the bodies for true and for false.
+    /// The bodies of an `If`, for true and for false.
     branches: Option<[usize; 2]>,
     /// Every value that its bodies name.
     captured: Vec<usize>,
