@@ -59,18 +59,18 @@ pub struct Engine {
     /// way of using the framework, which people compare as if it were another framework.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub own_column: bool,
-    /// Its JIT or graph optimisation, in a word or two, which `--no-jit` and `ab jit` switch off; none if
+    /// Its JIT or graph optimisation, in a word or two, which `--no-jit` and `sweep jit` switch off; none if
     /// there is nothing to switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compiles: Option<String>,
-    /// The file that is this engine without its KV cache, for `ab optimised`; none where the cache is simply switched
+    /// The file that is this engine without its KV cache, for `sweep optimised`; none where the cache is simply switched
     /// off, and its own name where it has no cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_cache: Option<String>,
-    /// The file that is this engine without fused kernels, where `ab optimised` is to switch them unasked.
+    /// The file that is this engine without fused kernels, where `sweep optimised` is to switch them unasked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_fused: Option<String>,
-    /// A reduced precision with its own CPU kernels, if `ab optimised` is to switch it by default.
+    /// A reduced precision with its own CPU kernels, if `sweep optimised` is to switch it by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduced_precision: Option<bundle::Precision>,
     #[serde(default)]

@@ -27,7 +27,11 @@ pub fn main() -> ExitCode {
         let _ = output::print(&text);
         return ExitCode::SUCCESS;
     }
-    let cli = spelling::parse(words).unwrap_or_else(|error| error.exit());
+    let typed = spelling::Typed::new(words);
+    if let Some(hint) = &typed.hint {
+        protocol::say!("hint: {hint}");
+    }
+    let cli = typed.parse().unwrap_or_else(|error| error.exit());
     output::set_screen(&cli.screen, cli.output().is_some());
     let outcome = output::into_file(cli.output(), || commands::run(&cli));
     match outcome {

@@ -128,7 +128,7 @@ pub enum PrepareError {
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; nothing was kept of it: make room, for instance by `photofinish cache prune`, and try again"
+            "; nothing was kept of it: make room, for instance by `photofinish list cache --prune`, and try again"
         }
         _ => "",
     }

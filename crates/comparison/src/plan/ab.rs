@@ -2,10 +2,12 @@
 //! own, paired by round.
 
 use bundle::Precision;
+use clap::ValueEnum;
 use configs::Engine;
 use protocol::KvCache;
 
 use crate::plan::draft::Engines;
+use crate::plan::sweep::SweepKind;
 use crate::plan::work::encode;
 use crate::plan::{
     Arm, Axis, CellPlan, Failure, KvPrecision, PromptSource, Request, Result, RoundsAsked, Setting,
@@ -29,7 +31,7 @@ const ISA: &str = "isa";
 /// Attention by a dedicated kernel, and as plain products with a softmax.
 const ATTENTION: &str = "attention";
 
-/// Why `ab jit` has nothing to compare.
+/// Why `sweep jit` has nothing to compare.
 const NO_JIT: &str =
     "there is neither a JIT nor graph optimisation to switch off, so both sides would be the same";
 
@@ -100,7 +102,7 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
     let mut request = asked.clone();
     let is_optimised = what == [optimised::NAME];
     if !is_optimised && !request.study.switches.is_empty() {
-        return Err(Failure::usage("--switches is for `ab optimised`: leave it out"));
+        return Err(Failure::usage("--switches is for `sweep optimised`: leave it out"));
     }
     if !request.quantize.is_empty() {
         return Err(Failure::usage("--quantize is for `compare`"));
@@ -137,7 +139,7 @@ pub(crate) fn plan(what: &[String], asked: &Request, engines: &dyn Engines) -> R
     };
     if name == "half" && request.precisions.first() == Some(&Precision::F32) {
         return Err(Failure::usage(
-            "`ab half` compares 16 bits with f32: name the 16-bit type with --precision",
+            "`sweep half` compares 16 bits with f32: name the 16-bit type with --precision",
         ));
     }
     switched(name, &switch, request, engines)
@@ -156,9 +158,13 @@ fn complete(request: &mut Request, is_optimised: bool) {
 }
 
 fn unknown(what: &str) -> Failure {
+    let settings = SweepKind::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    let settings: Vec<String> =
+        settings.filter(|value| !value.is_hide_set()).map(|value| value.get_name().to_owned()).collect();
     Failure::usage(format!(
-        "{what:?} alone is no study; there are kv-cache, jit, half, fused, attention, padding, isa, optimised, mistakes, or two names \
-         from configs/engines"
+        "{what:?} alone is no study; there are {}, and on against off kv-cache, jit, half, fused, attention, padding, isa, \
+         optimised, mistakes, or two names of columns",
+        settings.join(", ")
     ))
 }
 
@@ -230,7 +236,7 @@ fn variants(a: &str, b: &str, mut request: Request, engines: &dyn Engines) -> Re
     })
 }
 
-// `ab mistakes`: the cost of common mistakes, each compared with the same engine without it.
+// `sweep mistakes`: the cost of common mistakes, each compared with the same engine without it.
 
 /// Its name after `ab`.
 pub(crate) const NAME: &str = "mistakes";
@@ -294,13 +300,13 @@ pub(crate) fn mistakes_plan(
 ) -> Result<StudyPlan> {
     if engines.is_onnx(request.model()) {
         return Err(Failure::usage(format!(
-            "{}: `ab mistakes` takes a model that continues or encodes texts, and no ONNX file",
+            "{}: `sweep mistakes` takes a model that continues or encodes texts, and no ONNX file",
             request.model()
         )));
     }
     if !request.serving.is_default() {
         return Err(Failure::usage(
-            "`ab mistakes` has one caller: leave --callers, --rate, --slo and --serve out",
+            "`sweep mistakes` has one caller: leave --callers, --rate, --slo and --serve out",
         ));
     }
     let encodes = request.encodes(engines)?;

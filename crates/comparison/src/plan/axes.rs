@@ -34,9 +34,9 @@ pub enum Axis {
     Callers,
     /// Requests a second at random times.
     Rate,
-    /// The mistake: an axis of `ab mistakes`.
+    /// The mistake: an axis of `sweep mistakes`.
     Mistake,
-    /// The switches that are on: an axis of `ab optimised`.
+    /// The switches that are on: an axis of `sweep optimised`.
     Switch,
 }
 
@@ -92,8 +92,8 @@ impl Axis {
             Axis::Steps => ("Steps", "--steps"),
             Axis::Callers => ("Callers", "--callers"),
             Axis::Rate => ("Requests a second", "--rate"),
-            Axis::Mistake => ("Mistake", "ab mistakes"),
-            Axis::Switch => ("Switch", "ab optimised"),
+            Axis::Mistake => ("Mistake", "sweep mistakes"),
+            Axis::Switch => ("Switch", "sweep optimised"),
         }
     }
 
@@ -192,7 +192,8 @@ pub fn check_batches(request: &Request, encodes: bool) -> Result<()> {
 
 fn several(axis: Axis) -> Failure {
     let flag = axis.flag();
-    Failure::usage(format!("{flag} takes one value here; several are a sweep: `photofinish sweep generate`"))
+    let study = if flag == "--precision" { "sweep precision" } else { "sweep generate" };
+    Failure::usage(format!("{flag} takes one value here; several are a sweep: `photofinish {study}`"))
 }
 
 // Parts of a comparison that cannot be typed: its sides, and its purpose.
@@ -205,7 +206,7 @@ pub struct StudySettings {
     pub name: String,
     /// The contenders, if they are not simply the frameworks: the sides of an A/B comparison.
     pub arms: Vec<Arm>,
-    /// The switches of `ab optimised` that were named; if empty, those that a framework has.
+    /// The switches of `sweep optimised` that were named; if empty, those that a framework has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub switches: Vec<Switch>,
     /// Ids of the fairness rules that the comparison itself varies. Departures from these are noted and

@@ -139,40 +139,42 @@ pub fn number() -> clap::builder::RangedI64ValueParser<u32> {
 const UNITS: [(&str, f64); 6] =
     [("min", 60.0), ("ms", 1e-3), ("us", 1e-6), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
 
-/// Seconds, of a time with its unit: 90s, 3m, 1.5h, 200ms. A bare number is of units of `bare` seconds; without that, a
-/// unit must be typed.
-fn time(text: &str, bare: Option<f64>) -> Option<f64> {
-    let with_unit = UNITS.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
-    let (number, unit) = with_unit.or_else(|| Some((text, bare?)))?;
+/// Seconds, of a time with its unit: 90s, 3m, 1.5h, 200ms. Zero needs none.
+fn time(text: &str) -> Option<f64> {
+    if text == "0" {
+        return Some(0.0);
+    }
+    let (number, unit) =
+        UNITS.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)))?;
     Some(number.trim().parse::<f64>().ok()? * unit)
 }
 
 /// Minutes of a time as it is typed: `90s`, `3m`.
 pub fn minutes(text: &str) -> Result<f64, String> {
-    match time(text, Some(60.0)).map(|seconds| seconds / 60.0) {
+    match time(text).map(|seconds| seconds / 60.0) {
         Some(minutes) if minutes > 0.0 && minutes <= 10_080.0 => Ok(minutes),
-        _ => Err("a time such as 90s, 3m or 1h, at most a week; a bare number is of minutes".into()),
+        _ => Err("a time with its unit, such as 90s, 3m or 1h, at most a week".into()),
     }
 }
 
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
-    match time(text, Some(1.0)) {
+    match time(text) {
         Some(seconds) if (0.0..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("a time from 0s to 1h, such as 90s or 2m; a bare number is of seconds".into()),
+        _ => Err("a time from 0s to 1h with its unit, such as 90s or 2m".into()),
     }
 }
 
 /// Whole seconds.
 pub fn timeout(text: &str) -> Result<u64, String> {
-    match time(text, Some(1.0)) {
+    match time(text) {
         Some(seconds) if (1.0..=86_400.0).contains(&seconds) => Ok(seconds.round() as u64),
-        _ => Err("a time from 1s to 24h, such as 90s or 5m; a bare number is of seconds".into()),
+        _ => Err("a time from 1s to 24h with its unit, such as 90s or 5m".into()),
     }
 }
 
 /// Microseconds.
 pub(crate) fn limit(text: &str) -> Result<u64, String> {
-    let within = time(text, None).map(|seconds| 1e6 * seconds).filter(|us| (1.0..=6e7).contains(us));
+    let within = time(text).map(|seconds| 1e6 * seconds).filter(|us| (1.0..=6e7).contains(us));
     within.map(|us| us as u64).ok_or_else(|| "a time from 1us to 60s with its unit, such as 50ms".to_owned())
 }
 
@@ -220,15 +222,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_units_and_bare_numbers_the_usual_one() {
-        assert_eq!(
-            ["3", "90s", "3m", "1.5h", "3min"].map(|text| minutes(text).unwrap()),
-            [3.0, 1.5, 3.0, 90.0, 3.0]
-        );
-        assert_eq!(["10", "200ms", "2m"].map(|text| seconds(text).unwrap()), [10.0, 0.2, 120.0]);
-        assert_eq!(["600", "90s"].map(|text| timeout(text).unwrap()), [600, 90]);
+    fn times_have_units() {
+        assert_eq!(["90s", "3m", "1.5h", "3min"].map(|text| minutes(text).unwrap()), [1.5, 3.0, 90.0, 3.0]);
+        assert_eq!(["0", "200ms", "2m"].map(|text| seconds(text).unwrap()), [0.0, 0.2, 120.0]);
+        assert_eq!((timeout("90s"), timeout("600").is_err()), (Ok(90), true));
         assert_eq!((limit("50ms"), limit("50").is_err()), (Ok(50_000), true));
-        for text in ["", "m", "-3", "3 days", "inf"] {
+        for text in ["", "m", "3", "-3m", "3 days", "infm"] {
             assert!(minutes(text).is_err(), "{text}");
         }
     }

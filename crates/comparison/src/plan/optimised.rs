@@ -1,4 +1,4 @@
-//! `ab optimised`: all switches of a framework on, and each alone, against the same framework with all of them off.
+//! `sweep optimised`: all switches of a framework on, and each alone, against the same framework with all of them off.
 //! Each comparison is an A/B of two arms.
 
 #[cfg(test)]
@@ -61,7 +61,7 @@ pub(crate) fn plan(request: &Request, named: &[Engine], engines: &dyn Engines) -
 fn check(request: &Request) -> Result<()> {
     if request.precisions.len() > 1 {
         return Err(Failure::usage(
-            "`ab optimised` takes one --precision: the reduced one, which is compared with f32",
+            "`sweep optimised` takes one --precision: the reduced one, which is compared with f32",
         ));
     }
     let typed = &request.study.switches;
@@ -89,7 +89,7 @@ fn check(request: &Request) -> Result<()> {
             Switch::Jit | Switch::Fused => only.name(),
         };
         return Err(Failure::usage(format!(
-            "`ab optimised` needs at least two switches; for a single one use `photofinish ab {instead}`"
+            "`sweep optimised` needs at least two switches; for a single one use `photofinish sweep {instead}`"
         )));
     }
     Ok(())
@@ -230,7 +230,7 @@ fn listed(switches: &[Switch]) -> String {
     }
 }
 
-/// A switch of `ab optimised`.
+/// A switch of `sweep optimised`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]

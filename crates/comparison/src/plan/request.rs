@@ -22,10 +22,10 @@ use crate::plan::{DenoiseAsked, EncodeAsked, Failure, GraphAsked, Result, Servin
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Args)]
 #[serde(default, deny_unknown_fields)]
 pub struct Request {
-    /// Names, or sets of them: engines, references, all [default: engines]
+    /// Names, or sets of them: engines, stock, all [default: engines]
     ///
-    /// Names are those of configs/engines; -NAME leaves one out; NAME@1.24.4, NAME@PATH and NAME@git:URL#REVISION are
-    /// another version of its framework (docs/how-to/versions.md).
+    /// Names are those of `photofinish list frameworks`; -NAME leaves one out; NAME@1.24.4, NAME@PATH and
+    /// NAME@git:URL#REVISION are another version of its framework.
     #[arg(long, alias = "framework", value_name = "NAME,…", value_delimiter = ',', help_heading = flags::COMPARE)]
     pub frameworks: Vec<String>,
     /// Names from `configs/models`, directories, .gguf files, `hf:owner/name`, `synthetic:NAME`.

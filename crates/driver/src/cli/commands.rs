@@ -1,11 +1,9 @@
-//! The flags of commands that run no model, and of `check` and `gate`, as typed.
-
-// `photofinish cache`.
+//! The flags of commands that run no model, and of `check`, as typed.
 
 use std::path::PathBuf;
 
 use bundle::Precision;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use comparison::history::{Apart, Filter};
 use comparison::judge::Metric;
 use comparison::judge::regression::CheckAsked;
@@ -18,50 +16,6 @@ use super::results::parse_one;
 use super::{Format, HereArgs, Places, RequestArgs, ResultsArgs};
 use crate::measure::bundles::Rule;
 
-#[derive(Debug, Clone, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct CacheArgs {
-    #[command(subcommand)]
-    pub(crate) command: Option<CacheCommand>,
-    #[command(flatten)]
-    pub(crate) shown: ShownArgs,
-}
-
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum CacheCommand {
-    /// Remove prepared models that are not used any more; --dry-run lists them and removes nothing
-    ///
-    /// A model that is in use stays. A removed one is prepared again when a run asks for it.
-    Prune(PruneArgs),
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct PruneArgs {
-    /// Days without use after which a prepared model is removed; 0 removes all
-    #[arg(long, value_name = "DAYS", default_value_t = 30)]
-    pub(crate) unused_for: u32,
-    /// Prepared models to keep, by the name of the model or of the directory
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    pub(crate) keep: Vec<String>,
-    #[command(flatten)]
-    pub(crate) shown: ShownArgs,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ShownArgs {
-    /// Format of the output on stdout
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
-    #[command(flatten)]
-    pub(crate) places: Places,
-}
-
-impl PruneArgs {
-    pub(crate) fn rule(&self) -> Rule {
-        Rule { unused_for: self.unused_for, keep: self.keep.clone() }
-    }
-}
-
 // The flags of `photofinish check`, as typed.
 
 #[derive(Debug, Clone, Args)]
@@ -73,7 +27,7 @@ pub(crate) struct CheckArgs {
     pub(crate) archive: Option<PathBuf>,
     /// The baseline: a report.json, a results directory, a history.jsonl (#RUN picks one of its runs), a git commit or
     /// RUN of the history, or latest
-    #[arg(long, value_name = "FILE|COMMIT|RUN|latest", required_unless_present_any = ["archive", "base_workers", "base_version"])]
+    #[arg(long, value_name = "FILE|COMMIT|RUN|latest")]
     pub(crate) baseline: Option<String>,
     /// The run to judge [default: measured now, with the baseline's settings and the flags given here]
     #[arg(long, value_name = "FILE|RUN|latest", conflicts_with_all = ["base_workers", "base_version"])]
@@ -86,6 +40,15 @@ pub(crate) struct CheckArgs {
     /// comparison. A release, the path of its sources or library, or git:URL#REVISION
     #[arg(long, value_name = "VERSION", conflicts_with_all = ["baseline", "base_workers"])]
     pub(crate) base_version: Option<String>,
+    /// A commit of the repository of the framework that --frameworks names: a branch, a tag, a hash
+    #[arg(long, value_name = "REV", conflicts_with_all = ["baseline", "base_workers", "base_version", "current"])]
+    pub(crate) base: Option<String>,
+    /// With --base: the commit to judge [default: the checkout as it is]
+    #[arg(long, value_name = "REV", requires = "base")]
+    pub(crate) head: Option<String>,
+    /// With --base: a checkout of the framework's repository
+    #[arg(long, value_name = "DIR", default_value = ".", requires = "base")]
+    pub(crate) checkout: PathBuf,
     #[command(flatten)]
     pub(crate) asked: CheckAsked,
     /// Format of the output on stdout; github also adds to the job's summary
@@ -115,69 +78,10 @@ pub(crate) enum Output {
 const EXIT_CODES: &str = "Exit code: 0 no regression; 1 a framework failed or computed something else; 2 bad usage, or runs \
     that cannot be compared; 3 not measurable; 4 a regression (docs/how-to/gate-ci.md)";
 
-/// The flags of `photofinish gate`, as typed.
-#[derive(Debug, Clone, Args)]
-#[command(after_help = EXIT_CODES)]
-pub(crate) struct GateArgs {
-    /// The framework whose repository this is, by its name in configs/engines
-    #[arg(long, value_name = "NAME")]
-    pub(crate) framework: String,
-    /// The commit to compare with: a branch, a tag, a hash
-    #[arg(long, value_name = "REV")]
-    pub(crate) base: String,
-    /// The commit to judge [default: the checkout as it is]
-    #[arg(long, value_name = "REV")]
-    pub(crate) head: Option<String>,
-    /// A checkout of the framework's repository
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub(crate) checkout: PathBuf,
-    /// Flags of `photofinish check`: --threshold 5% (here 3%, unless given), --model NAME, --format github, ..
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAG OF CHECK")]
-    pub(crate) check: Vec<String>,
-}
-
-// `photofinish footprint` as typed.
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct FootprintArgs {
-    /// Names from configs/engines [default: candle,tch,ort]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    pub(crate) frameworks: Vec<String>,
-    /// Also build each worker twice from nothing, for the time of a build and the smallest size; takes minutes for each
-    #[arg(long)]
-    pub(crate) build: bool,
-    #[command(flatten)]
-    pub(crate) here: HereArgs,
-    /// Format of the output on stdout
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
-}
-
 // The flags of `photofinish history`, as typed.
 
 #[derive(Debug, Clone, Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct HistoryArgs {
-    #[command(subcommand)]
-    pub(crate) command: Option<HistoryCommand>,
-    #[command(flatten)]
-    pub(crate) list: HistoryListArgs,
-}
-
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum HistoryCommand {
-    /// Write inference_metrics.json and .csv, in the layout that other tools of this field read, and pictures
-    Export {
-        /// Directory to write to; it is created if it does not exist
-        #[arg(value_name = "DIR")]
-        directory: PathBuf,
-        #[command(flatten)]
-        filters: FilterArgs,
-    },
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct HistoryListArgs {
     #[command(flatten)]
     pub(crate) filters: FilterArgs,
     /// Metrics to show for each record, with their intervals [default: throughput,peak-memory; with --trend: throughput]
@@ -186,6 +90,12 @@ pub(crate) struct HistoryListArgs {
     /// Show a figure from commit to commit, with what changed: a table for each machine, framework and case
     #[arg(long)]
     pub(crate) trend: bool,
+    /// Write the page and pictures of all runs over time
+    #[arg(long, conflicts_with_all = ["trend", "export", "metrics", "format"])]
+    pub(crate) page: bool,
+    /// Write inference_metrics.json and .csv, in the layout that other tools of this field read, and pictures
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["trend", "metrics", "format"])]
+    pub(crate) export: Option<PathBuf>,
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
 }
@@ -258,12 +168,21 @@ fn parse_since(text: &str) -> Result<OffsetDateTime, String> {
         .ok_or_else(|| "a date (2026-11-21), a time of RFC 3339 (2026-11-21T15:14:00Z), or days (30d)".into())
 }
 
-// The flags of commands that say what there is and provide it: `setup`, `doctor`, `list`, `prepare`, `open`.
+// The flags of commands that say what there is and provide it: `setup`, `doctor`, `list`, `show`.
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SetupArgs {
     #[command(flatten)]
     pub(crate) asked: setup::Asked,
+    /// Prepare models instead: download, convert, verify. Names, directories, .gguf or .onnx files, hf:owner/name,
+    /// synthetic:NAME
+    #[arg(long, value_name = "MODEL,…", value_delimiter = ',', num_args = 1..,
+          conflicts_with_all = ["only", "to", "references"])]
+    pub(crate) models: Vec<String>,
+    /// Precisions of --models
+    #[arg(long, value_parser = flags::precision(), value_delimiter = ',', default_value = "f32", requires = "models",
+          hide_possible_values = true)]
+    pub(crate) precision: Vec<Precision>,
     #[command(flatten)]
     pub(crate) places: Places,
 }
@@ -279,14 +198,32 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ListArgs {
-    /// What to list [default: all three]
+    /// What to list [default: frameworks, models and suites]
     #[arg(value_enum)]
     pub(crate) kind: Option<ListKind>,
+    /// Of the cache: remove prepared models that are not used any more; --dry-run removes nothing
+    ///
+    /// A model that is in use stays. A removed one is prepared again when a run asks for it.
+    #[arg(long, requires = "kind")]
+    pub(crate) prune: bool,
+    /// With --prune: days without use after which a prepared model is removed; 0 removes all [default: 30]
+    #[arg(long, value_name = "DAYS", requires = "prune")]
+    pub(crate) unused_for: Option<u32>,
+    /// With --prune: prepared models to keep, by the name of the model or of the directory
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "prune")]
+    pub(crate) keep: Vec<String>,
+    /// Of the footprint: names from `list frameworks` [default: candle,tch,ort]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "kind")]
+    pub(crate) frameworks: Vec<String>,
+    /// Of the footprint: also build each worker twice from nothing, for the time of a build and the smallest size; takes
+    /// minutes for each
+    #[arg(long, requires = "kind")]
+    pub(crate) build: bool,
     /// Format of the output on stdout
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
     #[command(flatten)]
-    pub(crate) places: Places,
+    pub(crate) here: HereArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -298,25 +235,30 @@ pub(crate) enum ListKind {
     Models,
     /// Names for --suite
     Suites,
+    /// Prepared models in the cache, with sizes and last uses
+    Cache,
+    /// What must be shipped to run each framework, measured: program, libraries, files, start-up
+    Footprint,
 }
 
-#[derive(Debug, Clone, Args)]
-pub(crate) struct PrepareArgs {
-    /// Names from configs/models, directories, .gguf or .onnx files, hf:owner/name, or synthetic:NAME
-    #[arg(required = true, value_name = "MODEL", value_delimiter = ',')]
-    pub(crate) models: Vec<String>,
-    /// Precisions to prepare
-    #[arg(long, value_parser = flags::precision(), value_delimiter = ',', default_value = "f32")]
-    pub(crate) precision: Vec<Precision>,
-    #[command(flatten)]
-    pub(crate) here: HereArgs,
+impl ListArgs {
+    /// Which prepared models --prune removes.
+    pub(crate) fn rule(&self) -> Rule {
+        Rule { unused_for: self.unused_for.unwrap_or(UNUSED_DAYS), keep: self.keep.clone() }
+    }
 }
 
+const UNUSED_DAYS: u32 = 30;
+
+/// A results directory that is shown.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct OpenArgs {
-    /// A results directory [default: the newest one]
+pub(crate) struct ShowArgs {
+    /// A results directory of a run or a study [default: the newest one]
     #[arg(value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
+    /// Format of the output on stdout
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
     #[command(flatten)]
     pub(crate) from: ResultsArgs,
 }
@@ -326,7 +268,7 @@ pub(crate) struct OpenArgs {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = WORKER_CHECK_EXIT_CODES)]
 pub(crate) struct WorkerCheckArgs {
-    /// The worker: the path of a program in any language, or a name from configs/engines
+    /// The worker: the path of a program in any language, or a name of `photofinish list frameworks`
     #[arg(value_name = "PATH|NAME")]
     pub(crate) worker: String,
     /// The model that it works on, as for a comparison

@@ -22,7 +22,7 @@ const EXAMPLES: &str = "\
 Examples:
   photofinish                                candle, tch and ort on the default model: 3 minutes
   photofinish --quick --model ~/models/mine  a first look at a model of yours
-  photofinish --frameworks candle,ort --time-budget 8
+  photofinish --frameworks candle,ort --time-budget 8m
 ";
 
 const EXIT_CODES: &str = "

@@ -11,12 +11,9 @@ pub(crate) mod work;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-pub(crate) use commands::FootprintArgs;
-pub(crate) use commands::HistoryArgs;
-pub(crate) use commands::WorkerCheckArgs;
-pub(crate) use commands::{CacheArgs, CacheCommand, PruneArgs};
-pub(crate) use commands::{CheckArgs, GateArgs};
-pub(crate) use commands::{DoctorArgs, ListArgs, ListKind, OpenArgs, PrepareArgs, SetupArgs};
+pub(crate) use commands::{
+    CheckArgs, DoctorArgs, HistoryArgs, ListArgs, ListKind, SetupArgs, ShowArgs, WorkerCheckArgs,
+};
 use comparison::plan;
 use comparison::plan::sweep::SweepKind;
 use comparison::plan::work::encode::PADDING_HELP;
@@ -27,9 +24,8 @@ pub(crate) use request::ChatFlag;
 pub(crate) use request::RequestArgs;
 pub(crate) use request::ScreenArgs;
 pub(crate) use request::{ModelArgs, models};
-pub(crate) use results::{DiffArgs, ReportArgs, ReportCommand, ResultsArgs};
-use work::Job;
-use work::ParityArgs;
+pub(crate) use results::{DiffArgs, ReportArgs, ResultsArgs};
+use work::{ParityArgs, ProfileArgs, RunArgs};
 
 use crate::measure;
 pub(crate) use crate::measure::places::GivenPlaces as Places;
@@ -58,36 +54,40 @@ pub(crate) enum Command {
     /// Measure frameworks side by side (the default command)
     #[command(after_help = after_help(), after_long_help = after_long_help())]
     Compare(Box<CompareArgs>),
-    /// Repeat a comparison while one or several settings change: a table of cells
+    /// Run a model once on one framework: continue, embed, rerank, classify, infer
+    ///
+    /// What it does follows from the model: a decoder continues --prompt, a model of masked diffusion fills in behind
+    /// it, an encoder turns --text into vectors or scores, or scores a --pair, and the outputs of an ONNX file are
+    /// written to --output. --tokens-file writes the logits of given tokens.
+    Run(Box<RunArgs>),
+    /// Repeat a comparison while a setting changes, or with an optimisation on and off
     Sweep(Box<SweepArgs>),
-    /// Measure the effect of an optimisation: each framework with it and without it
-    #[command(visible_alias = "ablate")]
-    Ab(Box<AbArgs>),
-    #[command(flatten)]
-    Job(Job),
-    /// Compare frameworks with a reference layer by layer, token by token and process by process
-    Parity(ParityArgs),
-    /// Write the page and pictures of an earlier run again, of the whole history, or of the parts of a study together
-    Report(ReportArgs),
-    /// Open the page of the newest run in the browser
-    Open(OpenArgs),
-    /// Check whether a run is worse than another run or another build, a gate for CI; or judge an archive again
+    /// Check whether a run, version or commit is slower than another, as a gate for CI
     Check(Box<CheckArgs>),
-    /// Check whether a commit of a framework is slower than another, in a checkout of its repository
-    Gate(GateArgs),
+    /// Compare outputs with a reference, layer by layer and token by token
+    Parity(ParityArgs),
+    /// Show where a framework's CPU time goes, or one run on a timeline
+    Profile(ProfileArgs),
+    /// Show the answer and the table of a run again
+    Show(ShowArgs),
     /// Show two runs from anywhere side by side
     Diff(Box<DiffArgs>),
-    /// List, filter and export the history of all runs, or show its trends
+    /// List, filter and export all runs, or show their trends
     History(Box<HistoryArgs>),
-    /// List the frameworks, models or suites that can be named
-    #[command(visible_alias = "ls")]
+    /// Write the page of a run again, open it, or pack the run to be sent
+    Report(ReportArgs),
+    /// Download what the frameworks need, or prepare models
+    ///
+    /// The cache directory is ${XDG_CACHE_HOME:-~/.cache}/photofinish. LIBTORCH and ORT_DYLIB_PATH, if set, are used
+    /// instead of a download. A comparison downloads missing pieces by itself.
+    Setup(SetupArgs),
+    /// List frameworks, models, suites, the cache, or what each framework ships
+    #[command(alias = "ls")]
     List(ListArgs),
     /// Check what can run here, and print what to do for the rest
     Doctor(DoctorArgs),
-    /// Prepare models for later runs: download, convert, verify
-    Prepare(PrepareArgs),
-    /// List the prepared models in the cache, with sizes and last uses, or remove unused ones
-    Cache(CacheArgs),
+    /// Check that a worker, in any language, follows the protocol
+    WorkerCheck(WorkerCheckArgs),
     /// Print the completions of a shell: `photofinish completions bash > FILE`
     #[command(hide = true)]
     Completions {
@@ -99,15 +99,6 @@ pub(crate) enum Command {
     /// Print the man page, in roff
     #[command(hide = true)]
     Man,
-    /// Measure what must be shipped to run each framework: program, libraries, files, start-up
-    Footprint(FootprintArgs),
-    /// Check that a worker, in any language, follows the protocol
-    WorkerCheck(WorkerCheckArgs),
-    /// Download what the frameworks need into the cache directory, unless it is there
-    ///
-    /// The cache directory is ${XDG_CACHE_HOME:-~/.cache}/photofinish. LIBTORCH and ORT_DYLIB_PATH, if set, are used
-    /// instead of a download. A comparison downloads missing pieces by itself.
-    Setup(SetupArgs),
     /// Print the fairness rules as a page
     #[command(hide = true)]
     Rules,
@@ -178,7 +169,6 @@ impl Cli {
             None => &self.compare,
             Some(Command::Compare(args)) => args,
             Some(Command::Sweep(args)) => &args.compare,
-            Some(Command::Ab(args)) => &args.compare,
             Some(_) => return None,
         };
         args.output.as_deref()
@@ -202,20 +192,9 @@ impl CompareArgs {
 /// Flags that take a list are the axes. Every combination of their values is a comparison of its own.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SweepArgs {
-    #[arg(value_enum)]
-    pub(crate) kind: SweepKind,
-    #[command(flatten)]
-    pub(crate) cells: CellArgs,
-    #[command(flatten)]
-    pub(crate) compare: CompareArgs,
-}
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct AbArgs {
-    #[arg(help = what_help(), num_args = 1..=2, required = true,
-          value_name = "kv-cache|jit|half|fused|attention|padding|isa|optimised|mistakes | VARIANT VARIANT")]
+    #[arg(help = what_help(), num_args = 1..=2, required = true, value_name = "WHAT | COLUMN COLUMN")]
     pub(crate) what: Vec<String>,
-    /// For `ab optimised`: which of cache, jit, precision and fused [default: those that a framework has]
+    /// For `sweep optimised`: which of cache, jit, precision and fused [default: those that a framework has]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_switch)]
     pub(crate) switches: Vec<plan::Switch>,
     #[command(flatten)]
@@ -224,14 +203,27 @@ pub(crate) struct AbArgs {
     pub(crate) compare: CompareArgs,
 }
 
+/// What can be swept, a line each.
 fn what_help() -> String {
-    format!(
-        "kv-cache, jit, half, fused or attention: on against off, on every framework. {}. isa: all \
-         instructions of the processor against AVX2. optimised: all of the first \
-         four, and each alone, against none of them. mistakes: what common mistakes cost, such as a debug build \
-         (docs/how-to/mistakes.md). Or two names from configs/engines",
-        PADDING_HELP
-    )
+    let mut lines = vec!["A setting:".to_owned()];
+    let mut line = |name: &str, about: &str| lines.push(format!("- {name}: {about}"));
+    for value in SweepKind::value_variants().iter().filter_map(ValueEnum::to_possible_value) {
+        if let Some(about) = value.get_help().filter(|_| !value.is_hide_set()) {
+            line(value.get_name(), &about.to_string());
+        }
+    }
+    lines.push("An optimisation, on against off on every framework:".to_owned());
+    let mut line = |name: &str, about: &str| lines.push(format!("- {name}: {about}"));
+    line("kv-cache, jit, half, fused, attention", "as they say");
+    line("padding", PADDING_HELP);
+    line("isa", "all instructions of the processor against AVX2");
+    line("optimised", "the first four together, and each alone, against none of them");
+    line("mistakes", "what common mistakes cost, such as a debug build");
+    lines.push(
+        "Or two columns, by the names of `photofinish list frameworks`: the second against the first"
+            .to_owned(),
+    );
+    lines.join("\n")
 }
 
 /// Which cells of a study are measured.
@@ -260,14 +252,14 @@ fn parse_part(text: &str) -> Result<Part, String> {
 
 impl SweepArgs {
     pub(crate) fn study(&self) -> StudyRequest {
-        let request = self.compare.request.request();
-        StudyRequest { kind: StudyKind::Sweep(self.kind), request }
-    }
-}
-
-impl AbArgs {
-    pub(crate) fn study(&self) -> StudyRequest {
         let mut request = self.compare.request.request();
+        let setting = match self.what.as_slice() {
+            [what] => SweepKind::from_str(what, false).ok(),
+            _ => None,
+        };
+        if let Some(kind) = setting {
+            return StudyRequest { kind: StudyKind::Sweep(kind), request };
+        }
         request.study.switches.clone_from(&self.switches);
         StudyRequest { kind: StudyKind::Ab(self.what.clone()), request }
     }

@@ -115,11 +115,11 @@ pub(crate) struct PromptFlags {
     /// A prompt; may be given several times
     #[arg(long, conflicts_with_all = ["prompts", "suite"], help_heading = flags::WORK)]
     prompt: Vec<String>,
-    /// Prompts from a file: one a line, pairs of texts in a .jsonl file, or TOML as in configs/suites
+    /// Prompts from a file: one a line, pairs of texts in a .jsonl file, or TOML as a suite
     #[arg(long = "prompt-file", visible_alias = "texts", value_name = "FILE", conflicts_with = "suite",
           help_heading = flags::WORK, hide_short_help = true)]
     prompts: Option<PathBuf>,
-    /// Prompts and settings by name from configs/suites
+    /// Prompts and settings by the name of a suite
     #[arg(long, value_name = "NAME", help_heading = flags::WORK, hide_short_help = true)]
     pub(crate) suite: Option<String>,
     #[arg(long, help = batch_help(), value_name = "N|max", value_delimiter = ',', value_parser = parse_batch,
@@ -202,6 +202,16 @@ pub(crate) struct GraphFlags {
 }
 
 impl GraphFlags {
+    pub(crate) fn is_empty(&self) -> bool {
+        let GraphFlags { dim, input, state, runs, audio, artefact } = self;
+        dim.is_empty()
+            && input.is_empty()
+            && artefact.is_empty()
+            && state.is_none()
+            && runs.is_none()
+            && audio.is_none()
+    }
+
     pub(crate) fn apply_to(&self, request: &mut Request) {
         for Dims(dims) in &self.dim {
             request.graph.dims.extend(dims.clone());
@@ -227,7 +237,7 @@ impl GraphFlags {
 pub(crate) struct ModelArgs {
     /// Name, directory, .gguf, .onnx, hf:owner/name [default: smollm2-135m]
     ///
-    /// Names are those of configs/models; synthetic:NAME is a published shape with drawn weights.
+    /// Names are those of `photofinish list models`; synthetic:NAME is a published shape with drawn weights.
     #[arg(short, long, value_name = "MODEL,…", value_delimiter = ',', help_heading = flags::COMPARE)]
     model: Vec<String>,
     /// f32, bf16, f16, int8, int4, nf4, file [default: f32; on CUDA f16]

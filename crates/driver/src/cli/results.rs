@@ -1,8 +1,8 @@
-//! The flags of commands that work on earlier results, as typed: `diff`, `report`, `open`.
+//! The flags of commands that work on earlier results, as typed: `diff`, `report`.
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use comparison::judge::Metric;
 use comparison::judge::regression::{parse_metric, parse_share};
 use comparison::plan;
@@ -33,10 +33,7 @@ pub(crate) struct DiffArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ReportArgs {
-    #[command(subcommand)]
-    pub(crate) command: Option<ReportCommand>,
     /// A results directory [default: the newest one]; several are parts of one study (`sweep --cells 1/4`), and make one
     /// table
     #[arg(value_name = "DIR")]
@@ -50,6 +47,9 @@ pub(crate) struct ReportArgs {
     /// Replace the old outputs by the new judgement
     #[arg(long, requires = "rejudge")]
     pub(crate) in_place: bool,
+    /// Open the page of the run in the browser, and write nothing
+    #[arg(long, conflicts_with_all = ["rejudge", "archive", "out", "picture"])]
+    pub(crate) open: bool,
     /// Pack the run's facts into DIR.tar.gz, without paths and without the names of the machine and its user
     #[arg(long, conflicts_with_all = ["rejudge", "in_place"])]
     pub(crate) archive: bool,
@@ -89,13 +89,4 @@ impl ResultsArgs {
             None => self.places.find().map(|places| places.results()),
         }
     }
-}
-
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum ReportCommand {
-    /// The newest results directory, as without a word
-    #[command(hide = true)]
-    Latest(ResultsArgs),
-    /// Write the page and pictures of all runs over time
-    History(ResultsArgs),
 }

@@ -2,37 +2,18 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
-use comparison::plan::work::denoise;
-use comparison::plan::{DenoiseAsked, SamplingAsked, flags};
+use clap::{ArgAction, Args, ValueEnum};
+use comparison::plan::work::encode;
+use comparison::plan::{DenoiseAsked, Failure, Result, SamplingAsked, VectorsAsked, flags};
 
-use super::encode::{ParityTextsArgs, TextsJob};
+use super::encode::{Ids, ParityTextsArgs};
 use super::request::GraphFlags;
 use super::{ChatFlag, Format, HereArgs, ModelArgs};
-
-/// Commands that give one framework one job.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Job {
-    /// Continue a prompt on one framework, greedily or by sampling
-    Generate(GenerateArgs),
-    /// Fill in masked tokens behind a prompt on one framework, by masked diffusion
-    Denoise(DenoiseArgs),
-    #[command(flatten)]
-    Texts(TextsJob),
-    /// Run an ONNX file once on one framework, and write its outputs as .npy files
-    Infer(InferArgs),
-    /// Write the logits of given token sequences to a safetensors file
-    Score(ScoreArgs),
-    /// Write one run of a framework as a trace for Perfetto or chrome://tracing
-    Trace(TraceArgs),
-    /// Show which part of a framework its CPU time goes to, with Linux's perf
-    Profile(ProfileArgs),
-}
 
 /// What runs such a job.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct OnArgs {
-    /// A name from configs/engines
+    /// A name of `photofinish list frameworks`
     #[arg(long, alias = "frameworks", value_name = "NAME")]
     pub(crate) framework: String,
     #[command(flatten)]
@@ -41,87 +22,161 @@ pub(crate) struct OnArgs {
     pub(crate) here: HereArgs,
 }
 
-/// A prompt, and how many tokens one framework adds to it.
+/// What `run` does, and the flags that belong to each task. Others are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RunTask {
+    Generate,
+    Denoise,
+    Embed,
+    Rerank,
+    Classify,
+    Infer,
+    Score,
+}
+
+impl RunTask {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            RunTask::Generate => "generate",
+            RunTask::Denoise => "denoise",
+            RunTask::Embed => "embed",
+            RunTask::Rerank => "rerank",
+            RunTask::Classify => "classify",
+            RunTask::Infer => "infer",
+            RunTask::Score => "score",
+        }
+    }
+}
+
+/// `photofinish run`: one framework, one task, untimed.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct PromptArgs {
+pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) on: OnArgs,
-    /// Text of the prompt
-    #[arg(long, required_unless_present = "tokens", conflicts_with = "tokens")]
+    /// generate, denoise, embed, rerank, classify, infer or score [default: as the model and the flags say]
+    #[arg(long, value_enum, value_name = "TASK", hide_possible_values = true)]
+    pub(crate) task: Option<RunTask>,
+    /// A prompt to continue
+    #[arg(long, conflicts_with = "tokens")]
     pub(crate) prompt: Option<String>,
+    /// A text for an encoder: its vector, or scores of its tokens; give it again for each further text
+    #[arg(long, conflicts_with = "tokens")]
+    pub(crate) text: Vec<String>,
+    /// Two texts that an encoder scores together; give it again for each further pair
+    #[arg(long, num_args = 2, value_names = ["QUERY", "TEXT"], action = ArgAction::Append, conflicts_with = "tokens")]
+    pub(crate) pair: Vec<String>,
+    /// Token ids in place of a text, separated by commas, special tokens included; of an encoder again for each further
+    /// text
+    #[arg(long, value_name = "IDS", action = ArgAction::Append)]
+    pub(crate) tokens: Vec<Ids>,
     #[command(flatten)]
     pub(crate) chat: ChatFlag,
-    /// Token ids of the prompt, separated by commas
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) tokens: Vec<u32>,
-    /// Tokens to add to it
-    #[arg(short, long, value_name = "N", default_value_t = 32, value_parser = flags::number())]
-    pub(crate) new_tokens: u32,
-    /// Format of the output: table prints the text, json one object, of denoise with every
-    /// state
+    /// Tokens to add to the prompt [default: 32]
+    #[arg(short, long, value_name = "N", value_parser = flags::number(), help_heading = flags::WORK)]
+    pub(crate) new_tokens: Option<u32>,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingAsked,
+    /// Seed of what is drawn; equal seeds draw equal tokens from equal logits [default: random, and printed; of an ONNX
+    /// file 0]
+    #[arg(long, value_name = "N", help_heading = flags::WORK)]
+    pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) denoise: DenoiseAsked,
+    #[command(flatten)]
+    pub(crate) vectors: VectorsAsked,
+    /// The type of each token of a text, separated by commas; give it for each --tokens, or for none [default: 0]
+    #[arg(long, value_name = "TYPES", action = ArgAction::Append, requires = "tokens", help_heading = encode::TOPIC.1)]
+    pub(crate) token_types: Vec<Ids>,
+    /// Cut texts that are longer than an encoder takes: its max_seq_length, or its positions
+    #[arg(long, help_heading = encode::TOPIC.1)]
+    pub(crate) truncate: bool,
+    #[command(flatten)]
+    pub(crate) graph: GraphFlags,
+    /// JSON: [[id, ..], ..], sequences of equal length whose logits are written to --output
+    #[arg(long, value_name = "IDS.json", help_heading = LOGITS)]
+    pub(crate) tokens_file: Option<PathBuf>,
+    /// Also write `hidden.0` (embeddings) … `hidden.L`
+    #[arg(long, help_heading = LOGITS)]
+    pub(crate) hidden_states: bool,
+    /// Positions fed at a time [default: all at once]
+    #[arg(long, value_name = "N", help_heading = LOGITS)]
+    pub(crate) piece: Option<usize>,
+    /// Where outputs go: of an ONNX file a directory, NAME.npy for each; of --tokens-file a file, `logits` in f32
+    /// [batch, positions, vocabulary]
+    #[arg(short, long, value_name = "DIR|FILE.safetensors")]
+    pub(crate) output: Option<PathBuf>,
+    /// Format on stdout: table prints the text or a line for each vector, json one object with every number
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
 }
 
-#[derive(Debug, Clone, Args)]
-pub(crate) struct GenerateArgs {
-    #[command(flatten)]
-    pub(crate) prompt: PromptArgs,
-    #[command(flatten)]
-    pub(crate) sampling: SamplingAsked,
-    /// Seed of the draws; equal seeds draw equal tokens from equal logits [default: random, and printed]
-    #[arg(long, value_name = "N", requires = "temperature")]
-    pub(crate) seed: Option<u64>,
-}
+/// Heading of the flags of --tokens-file.
+const LOGITS: &str = "Logits of given tokens";
 
-#[derive(Debug, Clone, Args)]
-pub(crate) struct DenoiseArgs {
-    #[command(flatten)]
-    pub(crate) prompt: PromptArgs,
-    #[command(flatten)]
-    pub(crate) asked: DenoiseAsked,
-    /// Draw tokens from the logits divided by T; 0 takes the most likely token [default: 0]
-    #[arg(long, value_name = "T", value_parser = flags::temperature, help_heading = denoise::TOPIC.1)]
-    temperature: Option<f32>,
-    /// Keep the fewest most likely tokens that together have this probability, above 0 up to 1
-    #[arg(long, value_name = "P", value_parser = flags::top_p, help_heading = denoise::TOPIC.1)]
-    top_p: Option<f32>,
-    /// Keep the K most likely tokens of these
-    #[arg(long, value_name = "K", value_parser = flags::number(), help_heading = denoise::TOPIC.1)]
-    top_k: Option<u32>,
-    /// Seed of what is drawn; equal seeds draw equal tokens from equal logits [default: random, and printed if anything
-    /// is drawn]
-    #[arg(long, value_name = "N", help_heading = denoise::TOPIC.1)]
-    pub(crate) seed: Option<u64>,
-}
+/// Tokens that `run` adds where no number is asked for.
+const ADDED: u32 = 32;
 
-impl DenoiseArgs {
-    pub(crate) fn sampling(&self) -> SamplingAsked {
-        SamplingAsked { temperature: self.temperature, top_k: self.top_k, top_p: self.top_p }
+impl RunArgs {
+    pub(crate) fn added(&self) -> u32 {
+        self.new_tokens.unwrap_or(ADDED)
     }
-}
 
-// `photofinish infer`.
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct InferArgs {
-    #[command(flatten)]
-    pub(crate) on: OnArgs,
-    #[command(flatten)]
-    pub(crate) graph: GraphFlags,
-    /// Seed of drawn values
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) seed: u64,
-    /// Directory that each output is written to, as NAME.npy
-    #[arg(long, value_name = "DIR")]
-    pub(crate) output: PathBuf,
+    /// Refuses flags that have nothing to act on.
+    pub(crate) fn check(&self, task: RunTask) -> Result<()> {
+        use RunTask::{Classify, Denoise, Embed, Generate, Infer, Rerank, Score};
+        let DenoiseAsked { steps, algorithm, alg_temp, eps } = &self.denoise;
+        let VectorsAsked { pooling, normalise, prompt_name } = &self.vectors;
+        let is_drawn = self.sampling != SamplingAsked::default();
+        let typed: [(&str, bool, &[RunTask]); 21] = [
+            ("--prompt", self.prompt.is_some(), &[Generate, Denoise]),
+            ("--chat", self.chat.chat, &[Generate, Denoise]),
+            ("--new-tokens", self.new_tokens.is_some(), &[Generate, Denoise]),
+            ("--temperature", is_drawn, &[Generate, Denoise]),
+            ("--seed", self.seed.is_some(), &[Generate, Denoise, Infer]),
+            ("--steps", !steps.is_empty(), &[Denoise]),
+            ("--algorithm", algorithm.is_some(), &[Denoise]),
+            ("--alg-temp", alg_temp.is_some(), &[Denoise]),
+            ("--eps", eps.is_some(), &[Denoise]),
+            ("--text", !self.text.is_empty(), &[Embed, Classify]),
+            ("--pair", !self.pair.is_empty(), &[Rerank]),
+            ("--tokens", !self.tokens.is_empty(), &[Generate, Denoise, Embed, Rerank, Classify]),
+            ("--token-types", !self.token_types.is_empty(), &[Embed, Rerank, Classify]),
+            ("--truncate", self.truncate, &[Embed, Rerank, Classify]),
+            ("--pooling", pooling.is_some(), &[Embed]),
+            ("--normalise", normalise.is_some(), &[Embed]),
+            ("--prompt-name", prompt_name.is_some(), &[Embed]),
+            ("--dim, --input, --state, --runs", !self.graph.is_empty(), &[Infer]),
+            ("--tokens-file", self.tokens_file.is_some(), &[Score]),
+            ("--hidden-states", self.hidden_states || self.piece.is_some(), &[Score]),
+            ("--output", self.output.is_some(), &[Infer, Score]),
+        ];
+        let foreign = typed.iter().find(|(_, is_typed, tasks)| *is_typed && !tasks.contains(&task));
+        if let Some((flag, _, tasks)) = foreign {
+            let tasks: Vec<&str> = tasks.iter().map(|task| task.name()).collect();
+            let (this, tasks) = (task.name(), tasks.join(", "));
+            let why = if task == Infer { ", since the model is an ONNX file" } else { "" };
+            return Err(Failure::usage(format!(
+                "{flag} belongs to {tasks}, and this is {this}{why}: leave it out"
+            )));
+        }
+        let needed = match task {
+            Generate | Denoise if self.prompt.is_none() && self.tokens.is_empty() => "--prompt or --tokens",
+            Embed | Classify if self.text.is_empty() && self.tokens.is_empty() => "--text or --tokens",
+            Rerank if self.pair.is_empty() && self.tokens.is_empty() => "--pair or --tokens",
+            Infer if self.output.is_none() => "--output DIR, where its outputs go",
+            Score if self.output.is_none() => "--output FILE.safetensors, where the logits go",
+            Score if self.tokens_file.is_none() => "--tokens-file IDS.json",
+            _ => return Ok(()),
+        };
+        Err(Failure::usage(format!("{} needs {needed}", task.name())))
+    }
 }
 
 // `photofinish parity` as typed.
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ParityArgs {
-    /// Names from configs/engines [default: candle,tch,ort]
+    /// Names of `photofinish list frameworks` [default: candle,tch,ort]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(crate) frameworks: Vec<String>,
     #[command(flatten)]
@@ -134,7 +189,7 @@ pub(crate) struct ParityArgs {
     /// A prompt; may be given several times [default: those of the default suite]
     #[arg(long, conflicts_with_all = ["prompts", "tokens"])]
     pub(crate) prompt: Vec<String>,
-    /// Prompts from a file: one a line, or TOML as in configs/suites
+    /// Prompts from a file: one a line, or TOML as a suite
     #[arg(long = "prompt-file", value_name = "FILE", conflicts_with = "tokens")]
     pub(crate) prompts: Option<PathBuf>,
     #[command(flatten)]
@@ -171,54 +226,13 @@ pub(crate) struct ProfileArgs {
     /// Directory to write profile.md to [default: results/profile-NAME-PRECISION-PHASE]
     #[arg(long, value_name = "DIR")]
     pub(crate) results: Option<PathBuf>,
-}
-
-// `photofinish score` as typed.
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct ScoreArgs {
-    #[command(flatten)]
-    pub(crate) on: OnArgs,
-    /// JSON: [[id, ..], ..], sequences of equal length
-    #[arg(long, value_name = "IDS.json")]
-    pub(crate) tokens_file: PathBuf,
-    /// File to write `logits` to, f32 [batch, positions, vocabulary]
-    #[arg(short, long = "output", value_name = "FILE.safetensors")]
-    pub(crate) out: PathBuf,
-    /// Also write `hidden.0` (embeddings) … `hidden.L`
-    #[arg(long)]
-    pub(crate) hidden_states: bool,
-    /// Positions fed at a time; 0 feeds all at once
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) piece: usize,
-}
-
-// The flags of `trace`.
-
-#[derive(Debug, Clone, Args)]
-pub(crate) struct TraceArgs {
-    #[command(flatten)]
-    pub(crate) on: OnArgs,
-    /// Tokens of the prompt, or of each text that is encoded
-    #[arg(short, long, value_name = "N", default_value_t = 16, value_parser = flags::number())]
-    pub(crate) prompt_tokens: u32,
-    /// Tokens that are added, greedily [default: 8]
-    #[arg(short, long, value_name = "N", value_parser = flags::number())]
-    pub(crate) new_tokens: Option<u32>,
-    /// Texts that are encoded together [default: 1]
-    #[arg(long, value_name = "N", value_parser = flags::count(1, 4096))]
+    /// Write one run as a timeline for Perfetto or chrome://tracing instead: 16 tokens of prompt and 8 new ones
+    #[arg(long, conflicts_with_all = ["results", "phase"])]
+    pub(crate) trace: bool,
+    /// With --trace: texts that are encoded together [default: 1]
+    #[arg(long, value_name = "N", requires = "trace", value_parser = flags::count(1, 4096))]
     pub(crate) batch: Option<u32>,
-    /// File to write [default: trace-NAME.json]
-    #[arg(short, long, value_name = "FILE.json")]
+    /// With --trace: the file to write [default: trace-NAME.json]
+    #[arg(short, long, value_name = "FILE.json", requires = "trace")]
     pub(crate) output: Option<PathBuf>,
-}
-
-/// Tokens that are added where no number is asked for.
-const NEW_TOKENS: u32 = 8;
-
-impl TraceArgs {
-    /// Tokens that are added, where a model continues any.
-    pub(crate) fn new_tokens(&self) -> u32 {
-        self.new_tokens.unwrap_or(NEW_TOKENS)
-    }
 }

@@ -1,4 +1,4 @@
-//! `photofinish cache`: the prepared models in the cache, and their removal.
+//! `photofinish list cache`: the prepared models in the cache, and their removal; `photofinish setup --models`.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -10,27 +10,27 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::cli::{CacheArgs, CacheCommand, Format, PrepareArgs, PruneArgs, models};
+use crate::cli::{Format, ListArgs, SetupArgs, models};
 use crate::measure::bundles::{self, CachedBundle, Contents, Fate};
 use crate::measure::progress;
 use crate::measure::provision::{self, Wanted};
 use crate::output::{print, screen, shown};
 
-pub(crate) fn cache(args: &CacheArgs, dry_run: bool) -> Result<u8> {
-    if let Some(CacheCommand::Prune(args)) = &args.command {
+pub(crate) fn cache(args: &ListArgs, dry_run: bool) -> Result<u8> {
+    if args.prune {
         return prune(args, dry_run);
     }
-    let directory = args.shown.places.find()?.bundles();
+    let directory = args.here.places.find()?.bundles();
     let found = bundles::list(&directory)?;
     let lines: Vec<Line<'_>> = found.iter().map(|bundle| Line { bundle, fate: None }).collect();
-    show(&lines, &directory, args.shown.format)?;
+    show(&lines, &directory, args.format)?;
     let bytes = found.iter().map(|bundle| bundle.bytes).sum();
     protocol::say!("{}, {}, in {}", counted(found.len()), size(bytes), directory.display());
     Ok(0)
 }
 
-fn prune(args: &PruneArgs, dry_run: bool) -> Result<u8> {
-    let directory = args.shown.places.find()?.bundles();
+fn prune(args: &ListArgs, dry_run: bool) -> Result<u8> {
+    let directory = args.here.places.find()?.bundles();
     let found = bundles::list(&directory)?;
     let rule = args.rule();
     rule.check(&found)?;
@@ -48,7 +48,7 @@ fn prune(args: &PruneArgs, dry_run: bool) -> Result<u8> {
         }
         lines.push(Line { bundle, fate: Some((fate, !dry_run)) });
     }
-    show(&lines, &directory, args.shown.format)?;
+    show(&lines, &directory, args.format)?;
     match (count, dry_run) {
         (0, _) => protocol::say!("there is nothing to remove"),
         (_, false) => protocol::say!("removed {}, {}", counted(count), size(bytes)),
@@ -169,16 +169,16 @@ fn size(bytes: u64) -> String {
     format!("{:.2} GB", bytes as f64 / 1e9)
 }
 
-// `photofinish prepare`: prepares models ahead of the runs that need them.
+// `photofinish setup --models`: prepares models ahead of the runs that need them.
 
-pub(crate) fn prepare(args: &PrepareArgs) -> Result<u8> {
+pub(crate) fn prepare(args: &SetupArgs) -> Result<u8> {
     progress::listen()?;
-    let places = args.here.places.find()?;
+    let (places, quiet) = (args.places.find()?, args.asked.quiet);
     let models = models(&args.models);
     for model in &models {
         provision::find_model(&places, model)?;
     }
-    provision::tools(&places, args.here.quiet)?;
+    provision::tools(&places, quiet)?;
     for model in &models {
         let wanted = Wanted {
             model,
@@ -188,7 +188,7 @@ pub(crate) fn prepare(args: &PrepareArgs) -> Result<u8> {
             cache: CacheAsked::default(),
             sequences: (1, 1),
         };
-        let bundle = provision::model(&places, &wanted, args.here.quiet)?;
+        let bundle = provision::model(&places, &wanted, quiet)?;
         print(&format!("{}\n", shown(bundle.directory())))?;
     }
     Ok(0)

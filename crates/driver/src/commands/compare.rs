@@ -114,8 +114,7 @@ fn suite_study(name: &str, suite: &Suite, typed: &RequestArgs) -> Result<StudyRe
     let parsed = spelling::parse(program.into_iter().chain(words)).map_err(|e| cannot(&first_line(&e)))?;
     let mut study = match &parsed.command {
         Some(Command::Sweep(args)) => args.study(),
-        Some(Command::Ab(args)) => args.study(),
-        _ => return Err(cannot("its command is neither a sweep nor an ab")),
+        _ => return Err(cannot("its command is no sweep")),
     };
     let mut typed = typed.clone();
     typed.prompts.suite = None;

@@ -13,9 +13,9 @@ use serde::Serialize;
 use serde_json::Value;
 use statistics::MIN_ROUNDS;
 
-use super::check::Gate;
+use super::check::commits;
 use super::{compare, encode, parity, single};
-use crate::cli::work::{Job, OnArgs, PromptArgs};
+use crate::cli::work::{OnArgs, ProfileArgs};
 use crate::cli::{Cli, Command, CompareArgs, Format};
 use crate::measure::resolve::{self, available_threads};
 use crate::measure::results::pretty;
@@ -27,18 +27,15 @@ pub(super) fn dry_run(cli: &Cli) -> Result<u8> {
         None => comparison(&cli.compare)?,
         Some(Command::Compare(args)) => comparison(args)?,
         Some(Command::Sweep(args)) => study(&args.study(), &args.compare)?,
-        Some(Command::Ab(args)) => study(&args.study(), &args.compare)?,
         Some(Command::Parity(args)) => {
             let (request, places) = (parity::request(args)?, args.here.places.find()?);
             (comparisons("parity", &request, std::slice::from_ref(&request), &places)?, args.format)
         }
-        Some(Command::Job(job)) => match described(job)? {
-            Some(described) => one(described)?,
-            None => return said(VALID),
-        },
-        Some(Command::Gate(args)) => {
-            let sides = Gate::find(args)?.sides;
-            return said(&format!("gate: {sides}; nothing was done\n"));
+        Some(Command::Run(args)) => one(("run", &args.on), single::described(args)?, args.format)?,
+        Some(Command::Profile(args)) => profiled(args)?,
+        Some(Command::Check(args)) if args.base.is_some() => {
+            let (_, sides) = commits(args)?;
+            return said(&format!("check: {sides}; nothing was done\n"));
         }
         Some(_) => return said(VALID),
     };
@@ -122,9 +119,12 @@ fn cells(asked: &StudyRequest, study: &StudyPlan, places: &Places) -> Result<Pla
     }
 }
 
-/// A command's job for one framework.
-fn one(described: Described<'_>) -> Result<(Planned, Format)> {
-    let Described { command, on, prompts, added, format } = described;
+/// The task of one framework: `run` or `profile`.
+fn one(
+    (command, on): (&str, &OnArgs),
+    (prompts, added): (Vec<Prompt>, usize),
+    format: Format,
+) -> Result<(Planned, Format)> {
     let places = on.here.places.find()?;
     let (request, engine) = single::asked(on, &places)?;
     provision::find_model(&places, request.model())?;
@@ -144,58 +144,14 @@ fn one(described: Described<'_>) -> Result<(Planned, Format)> {
     Ok((Planned::new(command, request.to_json(), vec![comparison]), format))
 }
 
-/// A job, as far as its arguments determine it.
-pub(super) struct Described<'a> {
-    pub(super) command: &'static str,
-    pub(super) on: &'a OnArgs,
-    pub(super) prompts: Vec<Prompt>,
-    /// Number of tokens that are added to each.
-    pub(super) added: usize,
-    pub(super) format: Format,
-}
-
-/// Checks the arguments of a job. `None` where they say no more than that they are valid.
-fn described<'a>(job: &'a Job) -> Result<Option<Described<'a>>> {
-    let prompt = |tokens: usize| {
-        vec![Prompt { name: "prompt".to_owned(), tokens: Some(tokens).filter(|&count| count > 0) }]
+/// The task of `profile`, whose tokens are drawn.
+fn profiled(args: &ProfileArgs) -> Result<(Planned, Format)> {
+    let (tokens, added) = match args.trace {
+        true => (args.work.of_trace().0 as usize, args.work.of_trace().1 as usize),
+        false => args.work.lengths(),
     };
-    let of_prompt = |command: &'static str, args: &'a PromptArgs| Described {
-        command,
-        on: &args.on,
-        prompts: prompt(args.tokens.len()),
-        added: args.new_tokens as usize,
-        format: args.format,
-    };
-    Ok(Some(match job {
-        Job::Generate(args) => {
-            args.prompt.check("generate")?;
-            of_prompt("generate", &args.prompt)
-        }
-        Job::Denoise(args) => {
-            single::denoising(args)?;
-            of_prompt("denoise", &args.prompt)
-        }
-        Job::Texts(job) => job.asked().described()?,
-        Job::Infer(_) => return Ok(None),
-        Job::Score(args) => {
-            let sequences = single::read_sequences(args)?.into_iter().enumerate();
-            let named = |(index, tokens): (usize, Vec<u32>)| Prompt {
-                name: format!("sequence {}", index + 1),
-                tokens: Some(tokens.len()),
-            };
-            let prompts = sequences.map(named).collect();
-            Described { command: "score", on: &args.on, prompts, added: 0, format: Format::Table }
-        }
-        Job::Trace(args) => {
-            let (prompts, added) = (prompt(args.prompt_tokens as usize), args.new_tokens() as usize);
-            Described { command: "trace", on: &args.on, prompts, added, format: Format::Table }
-        }
-        Job::Profile(args) => {
-            let (tokens, added) = args.work.lengths();
-            let (on, prompts) = (&args.on, prompt(tokens));
-            Described { command: "profile", on, prompts, added, format: Format::Table }
-        }
-    }))
+    let prompt = Prompt { name: "prompt".to_owned(), tokens: Some(tokens) };
+    one(("profile", &args.on), (vec![prompt], added), Format::Table)
 }
 
 // The output of `--dry-run`: a plan as far as it is known, as text or as JSON.

@@ -1,16 +1,16 @@
-//! `photofinish embed`, `rerank` and `classify`: one framework turns texts into vectors or scores.
+//! `photofinish run` of an encoder: one framework turns texts into vectors or scores.
 
-use bundle::ModelConfig;
+use bundle::{ModelConfig, Scored};
 use comparison::plan::prompts::{self, Text, Whole};
 use comparison::plan::work::encode::{self, BATCHES, Made};
 use comparison::plan::{Failure, Request, Result, TaskAsked, VectorsAsked};
 use protocol::{EncodeWork, Output, TextBatch, Work};
 use serde_json::{Value, json};
 
-use super::dry_run::{Described, Prompt};
+use super::dry_run::Prompt;
 use crate::cli::Format;
-use crate::cli::encode::{Ids, TextsArgs, TextsJob};
-use crate::cli::work::TraceArgs;
+use crate::cli::encode::Ids;
+use crate::cli::work::{ProfileArgs, RunArgs, RunTask};
 use crate::commands::single::{Single, of_texts};
 use crate::measure::{self, texts};
 use crate::output::print;
@@ -18,42 +18,22 @@ use crate::output::print;
 /// Numbers of a vector that the table shows.
 const SHOWN: usize = 6;
 
-/// One of the commands, as typed.
+/// Texts that an encoder is asked about.
 pub(super) struct Asked<'a> {
-    task: TaskAsked,
-    args: &'a TextsArgs,
+    /// `None`: as the model's files say.
+    task: Option<TaskAsked>,
+    args: &'a RunArgs,
     /// Each text, with the one that it is a pair with.
     texts: Vec<(&'a str, Option<&'a str>)>,
-    vectors: VectorsAsked,
-}
-
-impl TextsJob {
-    pub(super) fn asked(&self) -> Asked<'_> {
-        let mut vectors = VectorsAsked::default();
-        let (task, args, texts) = match self {
-            TextsJob::Embed(args) => {
-                vectors.clone_from(&args.vectors);
-                if args.text.is_empty() {
-                    // Token ids have no prompt in front.
-                    vectors.prompt_name.get_or_insert("none".into());
-                }
-                (TaskAsked::Embed, &args.encoder, alone(&args.text))
-            }
-            TextsJob::Rerank(args) => {
-                let pairs = args.pair.chunks_exact(2).map(|pair| (pair[0].as_str(), Some(pair[1].as_str())));
-                (TaskAsked::Rerank, &args.encoder, pairs.collect())
-            }
-            TextsJob::Classify(args) => (TaskAsked::Classify, &args.encoder, alone(&args.text)),
-        };
-        Asked { task, args, texts, vectors }
-    }
-}
-
-fn alone(texts: &[String]) -> Vec<(&str, Option<&str>)> {
-    texts.iter().map(|text| (text.as_str(), None)).collect()
 }
 
 impl<'a> Asked<'a> {
+    pub(super) fn new(args: &'a RunArgs, task: Option<TaskAsked>) -> Asked<'a> {
+        let alone = args.text.iter().map(|text| (text.as_str(), None));
+        let pairs = args.pair.chunks_exact(2).map(|pair| (pair[0].as_str(), Some(pair[1].as_str())));
+        Asked { task, args, texts: alone.chain(pairs).collect() }
+    }
+
     /// Number of tokens of each text, if they are given.
     fn counts(&self) -> Vec<Option<usize>> {
         match self.args.tokens.as_slice() {
@@ -64,12 +44,9 @@ impl<'a> Asked<'a> {
 
     /// Refuses flags that do not go together.
     fn check(&self) -> Result<()> {
-        let TextsArgs { tokens, token_types, format, .. } = self.args;
+        let RunArgs { tokens, token_types, format, .. } = self.args;
         if matches!(format, Format::Markdown | Format::Csv) {
-            return Err(Failure::usage(format!(
-                "{} prints a table (a line for each text) or json",
-                self.task.name()
-            )));
+            return Err(Failure::usage("run prints of an encoder a table (a line for each text) or json"));
         }
         let lengths = |ids: &[Ids]| ids.iter().map(|ids| ids.0.len()).collect::<Vec<_>>();
         if !token_types.is_empty() && lengths(token_types) != lengths(tokens) {
@@ -80,31 +57,36 @@ impl<'a> Asked<'a> {
         Ok(())
     }
 
-    /// The job, as far as the arguments determine it.
-    pub(super) fn described(&self) -> Result<Described<'a>> {
+    /// The texts, as far as the arguments determine them.
+    pub(super) fn described(&self) -> Result<Vec<Prompt>> {
         self.check()?;
         let named = |(index, tokens)| Prompt { name: format!("text {}", index + 1), tokens };
-        let prompts = self.counts().into_iter().enumerate().map(named).collect();
-        let TextsArgs { on, format, .. } = self.args;
-        Ok(Described { command: self.task.name(), on, prompts, added: 0, format: *format })
+        Ok(self.counts().into_iter().enumerate().map(named).collect())
     }
 
     /// Runs the job and prints its results.
     pub(super) fn run(&self) -> Result<u8> {
         self.check()?;
-        let TextsArgs { on, format, .. } = self.args;
+        let RunArgs { on, format, .. } = self.args;
         let framework = &on.framework;
         let single = Single::resolve(on, (self.counts().len(), 0))?;
         of_texts(&single.bundle)?;
         let (config, name) = (single.bundle.config(), &single.bundle.manifest().name);
         if !config.encodes() {
-            let why = not_encoded(name, self.task.name());
+            let why = not_encoded(name, self.task.map_or("--text", TaskAsked::name));
             return Err(Failure::usage(format!("{why}, such as minilm or synthetic:minilm-l6")));
         }
         let is_text = !self.texts.is_empty();
         let tokenizer = is_text.then(|| measure::tokenizer::text(&single.bundle)).transpose()?;
+        let task_asked = self.task.unwrap_or_else(|| self.usual(config));
+        self.args.check(task_asked.into())?;
+        let mut vectors = self.args.vectors.clone();
+        if !is_text && task_asked == TaskAsked::Embed {
+            // Token ids have no prompt in front.
+            vectors.prompt_name.get_or_insert("none".into());
+        }
         let (made, pooled) =
-            texts::encoded(&single.bundle, tokenizer.as_ref(), (Some(self.task), &self.vectors))?;
+            texts::encoded(&single.bundle, tokenizer.as_ref(), (Some(task_asked), &vectors))?;
         let Made { task, steps, prompt, notes, .. } = made;
         let notes = notes.iter().filter(|_| !on.here.quiet);
         notes.for_each(|note| protocol::say!("{name} {note}"));
@@ -129,11 +111,12 @@ impl<'a> Asked<'a> {
             .map(Output::into_vectors)
             .filter(|vectors| vectors.len() == count)
             .ok_or_else(|| {
-                Failure::failed(format!("{framework} gave no {} of {count} texts", self.noun()))
+                Failure::failed(format!("{framework} gave no {} of {count} texts", noun(task_asked)))
             })?;
         let output = match format {
             Format::Json => {
-                self.json(&tokens, &vectors, (config, single.contender.precision.name())).to_string()
+                let precision = single.contender.precision.name();
+                self.json((&tokens, &vectors), task_asked, (config, precision)).to_string()
             }
             _ => vectors
                 .iter()
@@ -146,12 +129,12 @@ impl<'a> Asked<'a> {
         Ok(0)
     }
 
-    /// The name of the task's results, and their key in the JSON.
-    fn noun(&self) -> &'static str {
-        match self.task {
-            TaskAsked::Embed => "vectors",
-            TaskAsked::Rerank => "scores",
-            TaskAsked::Classify => "logits",
+    /// What a model is for, as its files say.
+    fn usual(&self, config: &ModelConfig) -> TaskAsked {
+        match config.scoring().map(|head| &head.of) {
+            None => TaskAsked::Embed,
+            Some(Scored::Texts(_)) if self.args.text.is_empty() => TaskAsked::Rerank,
+            Some(_) => TaskAsked::Classify,
         }
     }
 
@@ -177,12 +160,12 @@ impl<'a> Asked<'a> {
 
     fn json(
         &self,
-        tokens: &[Vec<u32>],
-        vectors: &[Vec<f32>],
+        (tokens, vectors): (&[Vec<u32>], &[Vec<f32>]),
+        task: TaskAsked,
         (config, precision): (&ModelConfig, &str),
     ) -> Value {
         let head = config.scoring();
-        let numbers = match (self.task, head) {
+        let numbers = match (task, head) {
             // A row for each token, or one for the whole text.
             (TaskAsked::Classify, Some(head)) => {
                 let rows = |of_text: &Vec<f32>| -> Vec<Vec<f32>> {
@@ -197,11 +180,30 @@ impl<'a> Asked<'a> {
             "precision": precision,
             "token_ids": tokens,
         });
-        if self.task == TaskAsked::Embed {
-            object["task"] = json!(self.task.name());
+        if task == TaskAsked::Embed {
+            object["task"] = json!(task.name());
         }
-        object[self.noun()] = numbers;
+        object[noun(task)] = numbers;
         object
+    }
+}
+
+/// The name of a task's results, and their key in the JSON.
+fn noun(task: TaskAsked) -> &'static str {
+    match task {
+        TaskAsked::Embed => "vectors",
+        TaskAsked::Rerank => "scores",
+        TaskAsked::Classify => "logits",
+    }
+}
+
+impl From<TaskAsked> for RunTask {
+    fn from(task: TaskAsked) -> RunTask {
+        match task {
+            TaskAsked::Embed => RunTask::Embed,
+            TaskAsked::Rerank => RunTask::Rerank,
+            TaskAsked::Classify => RunTask::Classify,
+        }
     }
 }
 
@@ -247,14 +249,14 @@ pub(super) fn planned(request: &Request) -> [String; 2] {
 }
 
 /// A batch of texts that are encoded, all of one length.
-pub(super) fn traced(args: &TraceArgs, single: &Single) -> Result<Work> {
+pub(super) fn traced(args: &ProfileArgs, single: &Single) -> Result<Work> {
     let (config, name) = (single.bundle.config(), &single.bundle.manifest().name);
-    if args.new_tokens.is_some() {
+    if args.work.says_new_tokens() {
         return Err(Failure::usage(format!(
             "{name} encodes texts: --new-tokens is for models that continue them"
         )));
     }
-    let (length, positions) = (args.prompt_tokens as usize, config.max_positions);
+    let (length, positions) = (args.work.of_trace().0 as usize, config.max_positions);
     if length > positions {
         return Err(Failure::usage(format!(
             "texts of {length} tokens are longer than the model's {positions} positions"

@@ -1,16 +1,16 @@
-//! `photofinish footprint`: the files that must be shipped to run each framework.
+//! `photofinish list footprint`: the files that must be shipped to run each framework.
 
 use comparison::plan::{Failure, Result};
 use protocol::untrusted;
 use render::table::{Cell, Column, Table};
 use serde_json::json;
 
-use crate::cli::{FootprintArgs, Format};
+use crate::cli::{Format, ListArgs};
 use crate::measure::footprint::{self as measured, Footprint};
 use crate::measure::{progress, provision};
 use crate::output::{print, screen};
 
-pub(crate) fn footprint(args: &FootprintArgs) -> Result<u8> {
+pub(crate) fn footprint(args: &ListArgs) -> Result<u8> {
     if !cfg!(target_os = "linux") {
         return Err(Failure::usage("footprint reads Linux programs, by ldd and strip: run it on Linux"));
     }

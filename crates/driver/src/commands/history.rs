@@ -8,7 +8,8 @@ use comparison::plan::{Failure, Result};
 use render::export;
 use render::history::{List, Trends, is_exported};
 
-use crate::cli::commands::{FilterArgs, HistoryArgs, HistoryCommand, HistoryListArgs};
+use super::report;
+use crate::cli::commands::{FilterArgs, HistoryArgs};
 use crate::measure::places;
 use crate::measure::results::write_whole;
 use crate::output::{print, screen};
@@ -19,36 +20,40 @@ const NOT_EXPORTED: [Apart; 2] = [Apart::Noisy, Apart::Quick];
 pub(super) const NO_TREND: [Apart; 4] = [Apart::Struck, Apart::Noisy, Apart::Quick, Apart::Sweep];
 
 pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
-    match &args.command {
-        Some(HistoryCommand::Export { directory, filters }) => {
-            let (found, _, path) = find(filters, &NOT_EXPORTED)?;
-            let read = found.records.len();
-            let from = format!("of {read} records of {}", path.display());
-            let (exported, why) = whole(&found.records);
-            prepare_export(Some(directory))?;
-            write(&exported, directory)?;
-            protocol::say!("exported {} {from} to {}{why}", exported.len(), directory.display());
-            tell(&found);
-        }
-        None => {
-            let HistoryListArgs { filters, metrics, trend, format } = &args.list;
-            let apart: &[Apart] = if *trend { &NO_TREND } else { &Apart::ALL };
-            let (found, skipped, _) = find(filters, apart)?;
-            let shown = render::history::Found {
-                records: &found.records,
-                apart: &found.apart,
-                skipped: &skipped,
-                metrics,
-            };
-            print(&if *trend {
-                export(&Trends(shown), *format, &screen())
-            } else {
-                export(&List(shown), *format, &screen())
-            })?;
-            tell(&found);
-        }
+    let HistoryArgs { filters, metrics, trend, page, export: into, format } = args;
+    if *page {
+        return report::page_of_history(&results(filters)?);
     }
+    if let Some(directory) = into {
+        let (found, _, path) = find(filters, &NOT_EXPORTED)?;
+        let read = found.records.len();
+        let from = format!("of {read} records of {}", path.display());
+        let (exported, why) = whole(&found.records);
+        prepare_export(Some(directory))?;
+        write(&exported, directory)?;
+        protocol::say!("exported {} {from} to {}{why}", exported.len(), directory.display());
+        tell(&found);
+        return Ok(0);
+    }
+    let apart: &[Apart] = if *trend { &NO_TREND } else { &Apart::ALL };
+    let (found, skipped, _) = find(filters, apart)?;
+    let shown =
+        render::history::Found { records: &found.records, apart: &found.apart, skipped: &skipped, metrics };
+    print(&if *trend {
+        export(&Trends(shown), *format, &screen())
+    } else {
+        export(&List(shown), *format, &screen())
+    })?;
+    tell(&found);
     Ok(0)
+}
+
+/// The directory that holds the history.
+fn results(asked: &FilterArgs) -> Result<PathBuf> {
+    match &asked.results_dir {
+        Some(directory) => Ok(directory.clone()),
+        None => asked.places.find().map(|places| places.results()),
+    }
 }
 
 /// Prints on stderr how many records are excluded.
@@ -61,10 +66,7 @@ fn tell(found: &Found) {
 /// The records that match, the lines that are none, and the file. Prints on stderr which lines were skipped,
 /// and why no record is left.
 fn find(asked: &FilterArgs, apart: &[Apart]) -> Result<(Found, Vec<Skipped>, PathBuf)> {
-    let directory = match &asked.results_dir {
-        Some(directory) => directory.clone(),
-        None => asked.places.find()?.results(),
-    };
+    let directory = results(asked)?;
     let this = match asked.machine.as_str() {
         "this" => records::fingerprint(&places::read(&asked.places.find()?, String::new())),
         _ => String::new(),
@@ -80,10 +82,7 @@ fn find(asked: &FilterArgs, apart: &[Apart]) -> Result<(Found, Vec<Skipped>, Pat
     let all = records.len();
     let found = asked.filter(&this, apart).select(records);
     if all == 0 {
-        protocol::say!(
-            "no runs in {} yet: `cargo xtask compare` or `photofinish compare` adds one",
-            path.display()
-        );
+        protocol::say!("no runs in {} yet: `photofinish compare` adds one", path.display());
     } else if found.records.is_empty() && found.apart.is_empty() {
         protocol::say!("no record of {} matches ({all} in the history)", path.display());
     }

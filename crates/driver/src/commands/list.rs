@@ -1,7 +1,5 @@
 //! `photofinish list`: the names that flags accept.
 
-use std::process::{Command, Stdio};
-
 use clap::CommandFactory;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use comparison::plan::{Failure, Result};
@@ -10,13 +8,17 @@ use protocol::untrusted;
 use render::table::{Cell, Column, Table};
 use serde_json::{Map, Value, json};
 
-use super::report::latest;
-use crate::cli::{Cli, DoctorArgs, Format, ListArgs, ListKind, OpenArgs, Places};
+use crate::cli::{Cli, DoctorArgs, Format, ListArgs, ListKind, Places};
 use crate::measure::doctor;
-use crate::output::{print, screen, shown};
+use crate::output::{print, screen};
 
 pub(crate) fn list(args: &ListArgs) -> Result<u8> {
-    let configs = args.places.find()?.configs;
+    let configs = args.here.places.find()?.configs;
+    if args.prune || args.build || !args.frameworks.is_empty() {
+        return Err(Failure::usage(
+            "--prune is for `list cache`, --frameworks and --build are for `list footprint`",
+        ));
+    }
     let all = [ListKind::Frameworks, ListKind::Models, ListKind::Suites];
     let mut values = Map::new();
     for kind in all.into_iter().filter(|kind| args.kind.is_none_or(|asked| asked == *kind)) {
@@ -24,6 +26,8 @@ pub(crate) fn list(args: &ListArgs) -> Result<u8> {
             ListKind::Frameworks => frameworks(&configs)?,
             ListKind::Models => models(&configs)?,
             ListKind::Suites => suites(&configs)?,
+            // Commands of their own, which `all` has not.
+            ListKind::Cache | ListKind::Footprint => continue,
         };
         let table = named.table();
         print(&match args.format {
@@ -165,33 +169,3 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<u8> {
     print(&untrusted::lines(&found.text()))?;
     Ok(if found.can_all_run() { 0 } else { 1 })
 }
-
-// `photofinish open`: shows the page of a run in the browser.
-
-pub(crate) fn open(args: &OpenArgs) -> Result<u8> {
-    let directory = match &args.directory {
-        Some(directory) => directory.clone(),
-        None => latest(&args.from.directory()?)?,
-    };
-    let page = directory.join("report.html");
-    if !page.is_file() {
-        let directory = directory.display();
-        let why = format!("{directory} has no report.html: `photofinish report {directory}` writes it");
-        return Err(Failure::usage(why));
-    }
-    print(&format!("{}\n", shown(&page)))?;
-    let is_shown = OPENERS.iter().any(|(program, before)| {
-        #[expect(clippy::disallowed_methods, reason = "the system's own program shows the page")]
-        let mut opener = Command::new(program);
-        opener.args(*before).arg(&page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        opener.status().is_ok_and(|status| status.success())
-    });
-    if !is_shown {
-        protocol::say!("no program on this machine opens pages: open the file above in a browser");
-    }
-    Ok(0)
-}
-
-/// Programs that show a file as the user's desktop does, with the words before the file.
-const OPENERS: &[(&str, &[&str])] =
-    if cfg!(target_os = "macos") { &[("open", &[])] } else { &[("xdg-open", &[]), ("wslview", &[])] };

@@ -22,50 +22,42 @@ mod worker_check;
 use comparison::judge;
 use comparison::plan::Result;
 
-use crate::cli::work::Job;
-use crate::cli::{CacheCommand, Cli, Command};
+use crate::cli::{Cli, Command, ListKind};
 use crate::measure;
 use crate::output::print;
 
 /// Runs the typed command, and returns its exit code.
 pub(crate) fn run(cli: &Cli) -> Result<u8> {
-    // `cache prune` lists by itself the bundles that it would remove.
-    let lists_itself = matches!(&cli.command, Some(Command::Cache(args)) if matches!(args.command, Some(CacheCommand::Prune(_))));
+    // `list cache --prune` lists by itself the prepared models that it would remove.
+    let lists_itself = matches!(&cli.command, Some(Command::List(args)) if args.prune);
     if cli.dry_run && !lists_itself {
         return dry_run::dry_run(cli);
     }
     match &cli.command {
         None => compare::compare(&cli.compare),
         Some(Command::Compare(args)) => compare::compare(args),
+        Some(Command::Run(args)) => single::run(args),
         Some(Command::Sweep(args)) => study::run(&args.study(), &args.compare, Some(&args.cells)),
-        Some(Command::Ab(args)) => study::run(&args.study(), &args.compare, Some(&args.cells)),
-        Some(Command::Job(job)) => match job {
-            Job::Generate(args) => single::generate(args),
-            Job::Denoise(args) => single::denoise(args),
-            Job::Texts(job) => job.asked().run(),
-            Job::Infer(args) => single::infer(args),
-            Job::Score(args) => single::score(args),
-            Job::Trace(args) => trace::trace(args),
-            Job::Profile(args) => trace::profile(args),
-        },
-        Some(Command::Footprint(args)) => footprint::footprint(args),
-        Some(Command::Parity(args)) => parity::parity(args),
-        Some(Command::Report(args)) => report::report(args),
-        Some(Command::Open(args)) => list::open(args),
         Some(Command::Check(args)) => check::check(args),
-        Some(Command::Gate(args)) => check::gate(args),
+        Some(Command::Parity(args)) => parity::parity(args),
+        Some(Command::Profile(args)) => trace::profile(args),
+        Some(Command::Show(args)) => report::show(args),
         Some(Command::Diff(args)) => diff::diff(args),
         Some(Command::History(args)) => history::history(args),
-        Some(Command::List(args)) => list::list(args),
-        Some(Command::Doctor(args)) => list::doctor(args),
-        Some(Command::Prepare(args)) => cache::prepare(args),
-        Some(Command::Cache(args)) => cache::cache(args, cli.dry_run),
-        Some(Command::Completions { shell, places }) => list::completions(*shell, places),
-        Some(Command::Man) => list::man(),
-        Some(Command::WorkerCheck(args)) => worker_check::worker_check(args),
-        Some(Command::Setup(args)) => {
+        Some(Command::Report(args)) => report::report(args),
+        Some(Command::Setup(args)) if args.models.is_empty() => {
             measure::provision::set_up(&args.places.find()?, &args.asked).map(|()| 0)
         }
+        Some(Command::Setup(args)) => cache::prepare(args),
+        Some(Command::List(args)) => match args.kind {
+            Some(ListKind::Cache) => cache::cache(args, cli.dry_run),
+            Some(ListKind::Footprint) => footprint::footprint(args),
+            _ => list::list(args),
+        },
+        Some(Command::Doctor(args)) => list::doctor(args),
+        Some(Command::WorkerCheck(args)) => worker_check::worker_check(args),
+        Some(Command::Completions { shell, places }) => list::completions(*shell, places),
+        Some(Command::Man) => list::man(),
         Some(Command::TextProcess { bundle }) => measure::tokenizer::serve(bundle).map(|()| 0),
         Some(Command::MemoryProcess { bytes }) => {
             measure::machine::readings::serve(*bytes);

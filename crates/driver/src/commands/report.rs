@@ -1,6 +1,7 @@
-//! `photofinish report`: writes every output again, from saved results.
+//! `photofinish report` and `show`: every output again, from saved results.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use comparison::facts::Evidence;
 use comparison::judge;
@@ -8,33 +9,30 @@ use comparison::judge::Metric;
 use comparison::judge::records::HISTORY;
 use comparison::judge::report::layer_parity;
 use comparison::plan::{Failure, Result};
-use render::{Exporter, JsonText, Markdown};
+use render::{Exporter, JsonText, Markdown, export};
 
 use super::compare::{Output, Outputs, report_outputs, study_outputs};
 use super::study::{self, CELLS};
 use super::{archive, history};
-use crate::cli::{Format, ReportArgs, ReportCommand};
+use crate::cli::{Format, ReportArgs, ShowArgs};
 use crate::measure::results::{self, PARITY, REPORT, SAMPLES, write_whole};
 use crate::output::{print, screen, shown};
 
 pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
     if args.directories.len() > 1 {
-        if args.rejudge || args.archive || args.picture.is_some() {
-            let what =
-                "--rejudge, --archive and --picture are for one results directory, and several are given";
+        if args.rejudge || args.archive || args.open || args.picture.is_some() {
+            let what = "--rejudge, --archive, --open and --picture are for one results directory, and several are given";
             return Err(Failure::usage(what));
         }
         return parts(&args.directories, args.out.as_deref());
     }
-    let directory = match (&args.command, args.directories.first()) {
-        (Some(ReportCommand::History(from)), _) => {
-            let directory = from.directory()?;
-            return written(&directory, Outputs { files: of_history(&directory)?, missing: None });
-        }
-        (None, Some(directory)) => directory.clone(),
-        (Some(ReportCommand::Latest(from)), _) => latest(&from.directory()?)?,
-        (None, None) => latest(&args.from.directory()?)?,
+    let directory = match args.directories.first() {
+        Some(directory) => directory.clone(),
+        None => latest(&args.from.directory()?)?,
     };
+    if args.open {
+        return open(&directory);
+    }
     if args.archive {
         print(&format!("{}\n", shown(&archive::pack(&directory)?)))?;
         return Ok(0);
@@ -51,7 +49,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
 /// One table of several parts of a study. Cells that are missing are counted, and the exit code is 1 then.
 fn parts(directories: &[PathBuf], out: Option<&Path>) -> Result<u8> {
     let report = study::together(directories)?;
-    print(&render::export(&report, Format::Table, &screen()))?;
+    print(&export(&report, Format::Table, &screen()))?;
     if let Some(out) = out {
         std::fs::create_dir_all(out)
             .map_err(|e| Failure::usage(format!("cannot write to {}: {e}", out.display())))?;
@@ -85,6 +83,11 @@ pub(super) fn latest(results: &Path) -> Result<PathBuf> {
         .filter(|path| [REPORT, SAMPLES, CELLS].iter().any(|name| path.join(name).is_file()))
         .max();
     newest.ok_or_else(|| none("measure something first, or name another place with --results-dir".into()))
+}
+
+/// `photofinish history --page`.
+pub(super) fn page_of_history(directory: &Path) -> Result<u8> {
+    written(directory, Outputs { files: of_history(directory)?, missing: None })
 }
 
 fn of_history(directory: &Path) -> Result<Vec<Output>> {
@@ -180,4 +183,59 @@ fn rejudge(directory: &Path, in_place: bool) -> Result<u8> {
     text += "\n";
     print(&text)?;
     written(&to, report_outputs(&report, &evidence))
+}
+
+// `photofinish report --open`: shows the page of a run in the browser.
+
+fn open(directory: &Path) -> Result<u8> {
+    let page = directory.join("report.html");
+    if !page.is_file() {
+        let directory = directory.display();
+        let why = format!("{directory} has no report.html: `photofinish report {directory}` writes it");
+        return Err(Failure::usage(why));
+    }
+    print(&format!("{}\n", shown(&page)))?;
+    let is_shown = OPENERS.iter().any(|(program, before)| {
+        #[expect(clippy::disallowed_methods, reason = "the system's own program shows the page")]
+        let mut opener = Command::new(program);
+        opener.args(*before).arg(&page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        opener.status().is_ok_and(|status| status.success())
+    });
+    if !is_shown {
+        protocol::say!("no program on this machine opens pages: open the file above in a browser");
+    }
+    Ok(0)
+}
+
+/// Programs that show a file as the user's desktop does, with the words before the file.
+const OPENERS: &[(&str, &[&str])] =
+    if cfg!(target_os = "macos") { &[("open", &[])] } else { &[("xdg-open", &[]), ("wslview", &[])] };
+
+// `photofinish show`: the output of a run again.
+
+pub(crate) fn show(args: &ShowArgs) -> Result<u8> {
+    let directory = match &args.directory {
+        Some(directory) => directory.clone(),
+        None => latest(&args.from.directory()?)?,
+    };
+    let path = directory.join(REPORT);
+    let unreadable = |reason: String| Failure::usage(format!("{} cannot be shown: {reason}", path.display()));
+    let shown = match results::text(&path)? {
+        Some(text) if is_of_study(&text) => {
+            export(&judge::study::read(&text).map_err(unreadable)?, args.format, &screen())
+        }
+        Some(text) => export(&judge::report::read(&text).map_err(unreadable)?, args.format, &screen()),
+        None => {
+            let parity = results::text(&directory.join(PARITY))?;
+            match parity.map(|text| layer_parity::read(&text).map_err(unreadable)).transpose()? {
+                Some(report) => export(&report, args.format, &screen()),
+                None => match study::unfinished(&directory)? {
+                    Some(report) => export(&report, args.format, &screen()),
+                    None => export(&results::judged(&directory)?.0, args.format, &screen()),
+                },
+            }
+        }
+    };
+    print(&shown)?;
+    Ok(0)
 }

@@ -1,5 +1,4 @@
-//! Commands that give one framework one untimed job: `generate`, `denoise`, `infer` and `score`. What they share with
-//! `embed`, `rerank`, `classify`, `trace` and `profile` comes first.
+//! `photofinish run`: one framework does one untimed task. What it shares with `profile` and `worker-check` comes first.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +8,7 @@ use comparison::facts::Outcome;
 use comparison::plan::prompts::{self, Text};
 use comparison::plan::work::denoise::{check_prompt, mask_of};
 use comparison::plan::work::graph;
-use comparison::plan::{self, Axis, Contender, Failure, Request, Result, chat};
+use comparison::plan::{self, Axis, Contender, Failure, Request, Result, TaskAsked, chat};
 use configs::Engine;
 use protocol::{
     Answer, Case, Decode, Denoise, DenoiseWork, Event, GenerateWork, Job, KvCache, MaskedCase, Output, Score,
@@ -17,9 +16,12 @@ use protocol::{
 };
 use serde_json::{Map, Value, json};
 
+use super::dry_run::Prompt;
+use super::encode;
 use crate::cli::Format;
+use crate::cli::encode::Ids;
 use crate::cli::request::GraphFlags;
-use crate::cli::work::{DenoiseArgs, GenerateArgs, InferArgs, OnArgs, PromptArgs, ScoreArgs};
+use crate::cli::work::{OnArgs, RunArgs, RunTask};
 use crate::measure::presets;
 use crate::measure::provision::{self, Wanted};
 use crate::measure::resolve::{self, available_threads, drawn_seed};
@@ -43,7 +45,7 @@ impl Single {
         if single.bundle.config().encodes() {
             let name = &single.bundle.manifest().name;
             return Err(Failure::usage(format!(
-                "{name} encodes texts and continues none: use `photofinish embed`"
+                "{name} encodes texts and continues none: give --text, or --pair for two that are scored together"
             )));
         }
         Ok(single)
@@ -129,7 +131,8 @@ pub(super) fn of_texts(bundle: &Bundle) -> Result<()> {
     match bundle.config().graph {
         None => Ok(()),
         Some(_) => Err(Failure::usage(format!(
-            "{} is an ONNX file, which this command does not take: `photofinish compare` and `photofinish infer` run it",
+            "{} is an ONNX file, which has no texts: `photofinish compare` measures it, `photofinish run --output DIR` \
+             writes its outputs",
             bundle.manifest().name
         ))),
     }
@@ -146,17 +149,86 @@ pub(super) fn asked(on: &OnArgs, places: &Places) -> Result<(Request, Engine)> {
 
 // A prompt that one framework continues: what `generate` and `denoise` share.
 
-impl PromptArgs {
-    /// Refuses flags that do not go together.
-    pub(super) fn check(&self, command: &str) -> Result<()> {
-        if matches!(self.format, Format::Markdown | Format::Csv) {
-            return Err(Failure::usage(format!("{command} prints a table (the text alone) or json")));
-        }
-        self.chat.check(self.prompt.as_deref())
+/// The task that was asked for, or that flags and the model's kind say. An encoder and a model that continues texts may
+/// still be for another, which their files say.
+fn task(args: &RunArgs) -> Result<RunTask> {
+    if let Some(task) = args.task {
+        return Ok(task);
     }
+    let places = args.on.here.places.find()?;
+    let (request, _) = asked(&args.on, &places)?;
+    Ok(if args.tokens_file.is_some() {
+        RunTask::Score
+    } else if configs::runs_onnx(&places.configs, request.model()) {
+        RunTask::Infer
+    } else if !args.pair.is_empty() {
+        RunTask::Rerank
+    } else if !args.text.is_empty() || provision::encodes(&places, request.model())? {
+        RunTask::Embed
+    } else {
+        RunTask::Generate
+    })
+}
 
-    fn single(&self) -> Result<Single> {
-        Single::of_decoder(&self.on, (1, self.tokens.len() + self.new_tokens as usize))
+/// The texts of an encoder's task.
+fn texts(args: &RunArgs, task: RunTask) -> Option<encode::Asked<'_>> {
+    let asked = match task {
+        // Without --task the model's files decide between vectors and scores.
+        RunTask::Embed => args.task.map(|_| TaskAsked::Embed),
+        RunTask::Rerank => Some(TaskAsked::Rerank),
+        RunTask::Classify => Some(TaskAsked::Classify),
+        RunTask::Generate | RunTask::Denoise | RunTask::Infer | RunTask::Score => return None,
+    };
+    Some(encode::Asked::new(args, asked))
+}
+
+pub(super) fn run(args: &RunArgs) -> Result<u8> {
+    let task = task(args)?;
+    if let Some(texts) = texts(args, task) {
+        return texts.run();
+    }
+    match task {
+        RunTask::Infer => infer(args),
+        RunTask::Score => score(args),
+        _ => continued(args),
+    }
+}
+
+/// The prompts of `run`, as far as its arguments determine them, and the number of tokens that are added to each.
+pub(super) fn described(args: &RunArgs) -> Result<(Vec<Prompt>, usize)> {
+    let task = task(args)?;
+    if let Some(texts) = texts(args, task) {
+        return Ok((texts.described()?, 0));
+    }
+    if task == RunTask::Score {
+        args.check(task)?;
+        let sequences = read_sequences(args)?.into_iter().enumerate();
+        let named =
+            |(index, tokens): (usize, Vec<u32>)| (format!("sequence {}", index + 1), Some(tokens.len()));
+        return Ok((sequences.map(named).map(|(name, tokens)| Prompt { name, tokens }).collect(), 0));
+    }
+    if task == RunTask::Infer {
+        args.check(task)?;
+        return Ok((Vec::new(), 0));
+    }
+    let tokens = given(args)?.map(<[u32]>::len);
+    if task == RunTask::Denoise {
+        args.check(task)?;
+        denoising(args)?;
+    }
+    Ok((vec![Prompt { name: "prompt".to_owned(), tokens }], args.added() as usize))
+}
+
+/// The token ids of the prompt, if they are given.
+fn given(args: &RunArgs) -> Result<Option<&[u32]>> {
+    if matches!(args.format, Format::Markdown | Format::Csv) {
+        return Err(Failure::usage("run prints a table (the text alone) or json"));
+    }
+    args.chat.check(args.prompt.as_deref())?;
+    match args.tokens.as_slice() {
+        [] => Ok(None),
+        [Ids(ids)] => Ok(Some(ids)),
+        _ => Err(Failure::usage("one prompt is continued: give --tokens once")),
     }
 }
 
@@ -170,20 +242,20 @@ fn seed(typed: Option<u64>) -> u64 {
 }
 
 /// A prompt as token ids, with the tokenizer of its model.
-struct Prompt {
+struct Given {
     tokens: Vec<u32>,
     text: Text,
     /// The chat's text, if the prompt was put through a template.
     chat: Option<String>,
 }
 
-impl Prompt {
+impl Given {
     /// The ids of a text, put through the chat template if that is requested, or the given ids. Refuses a prompt that
     /// the model cannot take with so many new tokens after it, and an empty prompt for the reason `why`.
-    fn resolve(single: &Single, args: &PromptArgs, why: &str) -> Result<Prompt> {
+    fn resolve(single: &Single, args: &RunArgs, why: &str) -> Result<Given> {
         let text = measure::tokenizer::text(&single.bundle)?;
         let (chat, tokens) = match &args.prompt {
-            None => (None, args.tokens.clone()),
+            None => (None, given(args)?.unwrap_or_default().to_vec()),
             // As the model's own tokenizer gives it, with its special tokens.
             Some(prompt) if !args.chat.chat => (None, text.encode_whole(prompt, None)?.tokens),
             // A template writes the special tokens itself.
@@ -198,8 +270,8 @@ impl Prompt {
             return Err(Failure::usage(format!("the prompt is empty: {why}")));
         }
         prompts::check_vocabulary(&tokens, single.bundle.config())?;
-        plan::work::check_context(tokens.len(), args.new_tokens as usize, single.bundle.config())?;
-        Ok(Prompt { tokens, text, chat })
+        plan::work::check_context(tokens.len(), args.added() as usize, single.bundle.config())?;
+        Ok(Given { tokens, text, chat })
     }
 
     /// Prints the tokens after the prompt: their text, or an object; `states`: those of a model of masked diffusion.
@@ -229,20 +301,30 @@ impl Prompt {
     }
 }
 
-// `photofinish generate`: one framework continues a prompt.
+// A prompt that one framework continues, or fills in masks after.
 
-pub(super) fn generate(args: &GenerateArgs) -> Result<u8> {
-    let given = &args.prompt;
-    given.check("generate")?;
-    let single = given.single()?;
-    if single.bundle.config().mask_token.is_some() {
-        return Err(Failure::usage(format!(
-            "{} generates by masked diffusion, not token by token: use `photofinish denoise`",
+fn continued(args: &RunArgs) -> Result<u8> {
+    let typed = given(args)?.map_or(0, <[u32]>::len);
+    let single = Single::of_decoder(&args.on, (1, typed + args.added() as usize))?;
+    let is_masked = single.bundle.config().mask_token.is_some();
+    match args.task {
+        Some(RunTask::Denoise) => denoise(args, &single),
+        None if is_masked => denoise(args, &single),
+        _ if is_masked => Err(Failure::usage(format!(
+            "{} generates by masked diffusion, not token by token: leave out --task",
             single.bundle.manifest().name
-        )));
+        ))),
+        _ => generate(args, &single),
     }
-    let prompt = Prompt::resolve(&single, given, "there is nothing to continue")?;
-    let new_tokens = given.new_tokens as usize;
+}
+
+fn generate(args: &RunArgs, single: &Single) -> Result<u8> {
+    args.check(RunTask::Generate)?;
+    if args.seed.is_some() && args.sampling.temperature.is_none() {
+        return Err(Failure::usage("--seed is for drawn tokens: give --temperature, too"));
+    }
+    let prompt = Given::resolve(single, args, "there is nothing to continue")?;
+    let new_tokens = args.added() as usize;
     let sampling = args.sampling.sampling(|| seed(args.seed));
     let output = single.answer(Work::Generate(GenerateWork {
         cases: vec![Case { prompts: vec![prompt.tokens.clone()], ..Case::default() }],
@@ -255,31 +337,27 @@ pub(super) fn generate(args: &GenerateArgs) -> Result<u8> {
     let tokens = tokens.filter(|tokens| tokens.len() == new_tokens).ok_or_else(|| {
         Failure::failed(format!("{} did not generate {new_tokens} tokens", single.contender.label))
     })?;
-    prompt.print(&single, tokens, given.format, None)
+    prompt.print(single, tokens, args.format, None)
 }
 
-// `photofinish denoise`: one framework fills in masks after a prompt, by masked diffusion.
-
-/// The work according to the flags; refuses flags that do not go together.
-pub(super) fn denoising(args: &DenoiseArgs) -> Result<Denoise> {
-    args.prompt.check("denoise")?;
-    if args.asked.steps.len() > 1 {
+/// The steps that the flags ask for.
+fn denoising(args: &RunArgs) -> Result<Denoise> {
+    if args.denoise.steps.len() > 1 {
         return Err(Failure::usage(format!("{} takes one value here", Axis::Steps.flag())));
     }
-    args.asked.denoise(args.sampling(), args.prompt.new_tokens as usize, args.seed.unwrap_or(0))
+    args.denoise.denoise(args.sampling, args.added() as usize, args.seed.unwrap_or(0))
 }
 
-pub(super) fn denoise(args: &DenoiseArgs) -> Result<u8> {
-    let given = &args.prompt;
+fn denoise(args: &RunArgs, single: &Single) -> Result<u8> {
+    args.check(RunTask::Denoise)?;
     let mut how = denoising(args)?;
-    let single = given.single()?;
     let mask = mask_of(single.bundle.config(), &single.bundle.manifest().name)?;
-    let prompt = Prompt::resolve(&single, given, "the first new token needs one before it")?;
+    let prompt = Given::resolve(single, args, "the first new token needs one before it")?;
     check_prompt(&prompt.tokens, mask)?;
     if how.is_random() {
         how.seed = seed(args.seed);
     }
-    let (new_tokens, steps) = (given.new_tokens as usize, how.steps);
+    let (new_tokens, steps) = (args.added() as usize, how.steps);
     let cases = vec![MaskedCase { prompts: vec![prompt.tokens.clone()], ..MaskedCase::default() }];
     let output = single.answer(Work::Denoise(DenoiseWork { cases, new_tokens, forced: false, how }))?;
     // The tokens that the framework filled in, and the step that unmasked each.
@@ -289,10 +367,10 @@ pub(super) fn denoise(args: &DenoiseArgs) -> Result<u8> {
         Failure::failed(format!("{} did not fill in {new_tokens} tokens", single.contender.label))
     })?;
     let states = protocol::states(&prompt.tokens, &tokens, &unmasked, mask, steps);
-    prompt.print(&single, &tokens, given.format, Some(json!(states)))
+    prompt.print(single, &tokens, args.format, Some(json!(states)))
 }
 
-// `photofinish infer`: one framework runs an ONNX file once, and its outputs are written.
+// An ONNX file is run once, and its outputs are written.
 
 /// One request of an ONNX file, and what runs it.
 pub(super) fn of_graph(on: &OnArgs, flags: &GraphFlags, seed: u64) -> Result<(Single, graph::Graph)> {
@@ -311,15 +389,17 @@ pub(super) fn of_graph(on: &OnArgs, flags: &GraphFlags, seed: u64) -> Result<(Si
     let given = arrays::given(&request.graph, Some(description), &places)?;
     let work = graph::resolve(&request, description, &given, seed)?;
     if work.cases.len() != 1 {
-        return Err(Failure::usage("infer and profile run a file at one size: give each --dim one"));
+        return Err(Failure::usage("run and profile take a file at one size: give each --dim one"));
     }
     Ok((single, work))
 }
 
-pub(super) fn infer(args: &InferArgs) -> Result<u8> {
-    let InferArgs { on, seed, output, .. } = args;
+fn infer(args: &RunArgs) -> Result<u8> {
+    args.check(RunTask::Infer)?;
+    let on = &args.on;
+    let output = args.output.as_deref().unwrap_or(Path::new("."));
     let framework = &on.framework;
-    let (single, work) = of_graph(on, &args.graph, *seed)?;
+    let (single, work) = of_graph(on, &args.graph, args.seed.unwrap_or(0))?;
     let answered = single.answer(plan::work::Describe::of_reference(&work))?;
     let whole = answered.filter(|answered| plan::work::Describe::is_whole(&work, 0, answered));
     let Some(Output::Tensors(tensors)) = whole else {
@@ -390,9 +470,11 @@ fn files(tensors: &[Tensor]) -> Result<Vec<PathBuf>> {
     }
 }
 
-// `photofinish score`: one framework's logits of given tokens.
+// Logits of given tokens.
 
-pub(super) fn score(args: &ScoreArgs) -> Result<u8> {
+fn score(args: &RunArgs) -> Result<u8> {
+    args.check(RunTask::Score)?;
+    let out = args.output.as_deref().unwrap_or(Path::new("logits.safetensors"));
     let sequences = read_sequences(args)?;
     let capacity = sequences.first().map_or(0, Vec::len);
     let single = Single::of_decoder(&args.on, (sequences.len(), capacity))?;
@@ -401,29 +483,29 @@ pub(super) fn score(args: &ScoreArgs) -> Result<u8> {
         plan::work::check_context(sequence.len(), 0, single.bundle.config())?;
     }
     // The file is written next to its destination and moved there when it is complete.
-    let parent = args.out.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
-    let cannot =
-        |e: &dyn std::fmt::Display| Failure::usage(format!("cannot write {}: {e}", args.out.display()));
+    let cannot = |e: &dyn std::fmt::Display| Failure::usage(format!("cannot write {}: {e}", out.display()));
     let directory = tempfile::Builder::new().prefix(".score-").tempdir_in(parent).map_err(|e| cannot(&e))?;
     let file = directory.path().join("logits.safetensors");
     let task = Task::Score(Score {
         sequences,
         types: Vec::new(),
-        piece: args.piece,
+        piece: args.piece.unwrap_or(0),
         kept: None,
         file: file.display().to_string(),
     });
     single.run(args.hidden_states, task)?;
-    std::fs::rename(&file, &args.out).map_err(|e| cannot(&e))?;
-    measure::results::readable_by_all(&args.out);
+    std::fs::rename(&file, out).map_err(|e| cannot(&e))?;
+    measure::results::readable_by_all(out);
     Ok(0)
 }
 
 /// The sequences of the file of tokens.
-pub(super) fn read_sequences(args: &ScoreArgs) -> Result<Vec<Vec<u32>>> {
-    let path = args.tokens_file.display();
-    let text = untrusted::file::read_text(&args.tokens_file, untrusted::file::INPUT)
+fn read_sequences(args: &RunArgs) -> Result<Vec<Vec<u32>>> {
+    let file = args.tokens_file.as_deref().unwrap_or(Path::new("-"));
+    let path = file.display();
+    let text = untrusted::file::read_text(file, untrusted::file::INPUT)
         .map_err(|e| Failure::usage(format!("cannot read {path}: {e}")))?;
     let sequences: Vec<Vec<u32>> = serde_json::from_str(&text)
         .map_err(|e| Failure::usage(format!("{path} is not of the form [[id, ..], ..]: {e}")))?;

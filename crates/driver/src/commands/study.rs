@@ -1,4 +1,4 @@
-//! `photofinish sweep`, `photofinish ab` and suites: a comparison for each cell, saved as soon as it is done.
+//! `photofinish sweep` and suites: a comparison for each cell, saved as soon as it is done.
 
 mod store;
 

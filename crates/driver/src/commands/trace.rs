@@ -1,4 +1,4 @@
-//! `photofinish trace`: one run of a framework, to look at.
+//! `photofinish profile`: where a framework's time goes, or with --trace one run of it on a timeline.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use protocol::{
 };
 use render::trace::{Steps, TraceFile, check};
 
-use crate::cli::work::{ProfileArgs, TraceArgs};
+use crate::cli::work::ProfileArgs;
 use crate::commands::single::{Single, asked, of_texts};
 use crate::commands::{encode, operators};
 use crate::measure;
@@ -21,11 +21,16 @@ use crate::measure::perf;
 use crate::measure::results::write_whole;
 use crate::output::print;
 
-pub(super) fn trace(args: &TraceArgs) -> Result<u8> {
+fn trace(args: &ProfileArgs) -> Result<u8> {
     let output = args.output.clone().unwrap_or_else(|| format!("trace-{}.json", args.on.framework).into());
     // Before anything is run, so that nothing is run in vain.
     let scratch = Scratch::beside(&output)?;
-    let (prompt, new_tokens) = (args.prompt_tokens as usize, args.new_tokens() as usize);
+    if !args.graph.is_empty() {
+        return Err(Failure::usage(
+            "a timeline is of a model of texts: leave out the flags of ONNX files, or --trace",
+        ));
+    }
+    let (prompt, new_tokens) = lengths(args);
     let single = Single::resolve(&args.on, (1, prompt + new_tokens))?;
     of_texts(&single.bundle)?;
     let text = measure::tokenizer::text(&single.bundle)?;
@@ -55,8 +60,14 @@ pub(super) fn trace(args: &TraceArgs) -> Result<u8> {
     Ok(0)
 }
 
+/// Numbers of prompt tokens and of new tokens.
+fn lengths(args: &ProfileArgs) -> (usize, usize) {
+    let (prompt, new_tokens) = args.work.of_trace();
+    (prompt as usize, new_tokens as usize)
+}
+
 /// A prompt that is continued.
-fn continued(args: &TraceArgs, single: &Single, text: &Text) -> Result<Work> {
+fn continued(args: &ProfileArgs, single: &Single, text: &Text) -> Result<Work> {
     let (config, name) = (single.bundle.config(), &single.bundle.manifest().name);
     if config.mask_token.is_some() {
         return Err(Failure::usage(format!(
@@ -66,7 +77,7 @@ fn continued(args: &TraceArgs, single: &Single, text: &Text) -> Result<Work> {
     if args.batch.is_some() {
         return Err(encode::not_encoded(name, "--batch of a trace"));
     }
-    let (prompt, new_tokens) = (args.prompt_tokens as usize, args.new_tokens() as usize);
+    let (prompt, new_tokens) = lengths(args);
     plan::work::check_context(prompt, new_tokens, config)?;
     // Which tokens are computed makes no difference to the work.
     let filled = SuitePrompt { tokens: Some(Vec::new()), ..SuitePrompt::default() };
@@ -159,7 +170,7 @@ impl<'a> Told<'a> {
         Some((request.start_ns, *request.tokens_ns.last()?))
     }
 
-    fn about(&self, args: &TraceArgs, single: &Single) -> BTreeMap<String, String> {
+    fn about(&self, args: &ProfileArgs, single: &Single) -> BTreeMap<String, String> {
         let mut about: BTreeMap<&str, String> = BTreeMap::new();
         about.insert("made by", concat!("photofinish ", env!("CARGO_PKG_VERSION")).into());
         about.insert("commit", env!("BUILD_COMMIT").into());
@@ -172,10 +183,11 @@ impl<'a> Told<'a> {
         about.insert("device", self.loaded.in_effect.device.to_string());
         about.insert("threads", self.loaded.in_effect.threads.to_string());
         about.insert("jit", self.loaded.in_effect.jit.to_string());
-        about.insert("prompt tokens", args.prompt_tokens.to_string());
+        let (prompt, new_tokens) = lengths(args);
+        about.insert("prompt tokens", prompt.to_string());
         match single.bundle.config().encodes() {
             true => about.insert("texts", args.batch.unwrap_or(1).to_string()),
-            false => about.insert("new tokens", args.new_tokens().to_string()),
+            false => about.insert("new tokens", new_tokens.to_string()),
         };
         about.insert("not a measurement", NO_MEASUREMENT.into());
         about.insert(
@@ -242,11 +254,14 @@ fn joined(words: &[String]) -> String {
     shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
 }
 
-// `photofinish profile`: where a worker's time goes, part by part.
+// Where a worker's time goes, part by part.
 
 const FILE: &str = "profile.md";
 
 pub(super) fn profile(args: &ProfileArgs) -> Result<u8> {
+    if args.trace {
+        return trace(args);
+    }
     if operators::fits(args)? {
         return operators::profile(args);
     }

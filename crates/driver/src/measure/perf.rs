@@ -40,7 +40,7 @@ const LEAST: f64 = 0.5;
 pub(crate) fn require_perf() -> Result<()> {
     if !cfg!(target_os = "linux") {
         return Err(Failure::usage(
-            "a profile needs perf, which only Linux has; `photofinish trace` works here",
+            "a profile needs perf, which only Linux has; `photofinish profile --trace` works here",
         ));
     }
     let found = output_of(command("perf").arg("--version"));
@@ -340,10 +340,10 @@ pub(crate) struct WorkArgs {
     /// Part of a request that most of the work is in
     #[arg(long, value_enum, default_value = "decode")]
     pub(crate) phase: Phase,
-    /// Tokens of the prompt [default: 16 for decode, 512 for prefill]
+    /// Tokens of the prompt, or with --trace of each text [default: 16 for decode, 512 for prefill]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     prompt_tokens: Option<u32>,
-    /// Tokens that are added [default: 128 for decode, 1 for prefill]
+    /// Tokens that are added [default: 128 for decode, 1 for prefill, 8 with --trace]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     new_tokens: Option<u32>,
 }
@@ -373,6 +373,15 @@ impl WorkArgs {
             Phase::Prefill => (512, 1),
         };
         (self.prompt_tokens.unwrap_or(prompt) as usize, self.new_tokens.unwrap_or(new) as usize)
+    }
+
+    /// Numbers of prompt tokens and of new tokens of a timeline, which is short.
+    pub(crate) fn of_trace(&self) -> (u32, u32) {
+        (self.prompt_tokens.unwrap_or(16), self.new_tokens.unwrap_or(8))
+    }
+
+    pub(crate) fn says_new_tokens(&self) -> bool {
+        self.new_tokens.is_some()
     }
 }
 

@@ -179,7 +179,10 @@ fn located(places: &Places, model: &str) -> Result<(Source, Option<Model>)> {
         return Ok((Source::Path(path.to_path_buf()), None));
     }
     if is_path {
-        return Err(Failure::usage(format!("there is no model at {model}")));
+        // The usual form of a name of the hub.
+        let is_hub = model.split('/').count() == 2 && !model.starts_with(['.', '/', '~']);
+        let tip = if is_hub { format!("; a model of the hub is hf:{model}") } else { String::new() };
+        return Err(Failure::usage(format!("there is no model at {model}{tip}")));
     }
     let config = configs::model(&places.configs, model)?;
     let source = config.source.replace("{cache}", &places.cache.display().to_string());

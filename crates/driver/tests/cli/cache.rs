@@ -30,11 +30,11 @@ impl Cache {
     }
 
     fn run(&self, line: &str) -> Ran {
-        self.0.run(&format!("cache {line}")).exits(0)
+        self.0.run(&format!("list cache {line}")).exits(0)
     }
 
     fn listed(&self, line: &str) -> Vec<Value> {
-        array(&self.0.json(0, &format!("cache {line}"))["bundles"]).to_vec()
+        array(&self.0.json(0, &format!("list cache {line}"))["bundles"]).to_vec()
     }
 
     /// Names of the directories that are there.
@@ -65,12 +65,12 @@ fn what_was_not_used_for_long_goes_unless_that_is_only_tried_and_leaves_no_file_
     let cache = Cache::new().with("old-1", 40).with("new-2", 29);
     let fates =
         |line: &str| cache.listed(line).iter().map(|bundle| bundle["removed"] == true).collect::<Vec<_>>();
-    assert_eq!(fates("prune --dry-run"), [false, false]);
+    assert_eq!(fates("--prune --dry-run"), [false, false]);
     assert_eq!(cache.names(), ["new-2", "old-1"]);
-    assert_eq!(fates("prune"), [false, true]);
+    assert_eq!(fates("--prune"), [false, true]);
     assert_eq!(cache.names(), ["new-2"]);
     assert!(!cache.path(".old-1.used").exists());
-    assert_eq!(fates("prune"), [false]);
+    assert_eq!(fates("--prune"), [false]);
 }
 
 #[test]
@@ -80,25 +80,25 @@ fn what_is_in_use_or_was_used_lately_stays() {
     let path = cache.path(".old-1.used");
     let used = File::options().create(true).truncate(false).write(true).open(path).unwrap();
     used.lock_shared().unwrap();
-    let all = "prune --unused-for 0";
+    let all = "--prune --unused-for 0";
     assert_eq!(cache.listed(all)[0]["verdict"], "no: in use");
     assert_eq!(cache.names(), ["old-1"]);
     drop(used);
     let bundle = cache.path("old-1").display().to_string();
     cache.0.run(&format!("--frameworks one --rounds 1 --model {bundle}")).exits(0);
-    assert_eq!(cache.listed("prune --dry-run")[0]["verdict"], "no: used lately", "a run counts as a use");
+    assert_eq!(cache.listed("--prune --dry-run")[0]["verdict"], "no: used lately", "a run counts as a use");
     assert_eq!(cache.listed(all)[0]["verdict"], "yes");
 }
 
 #[test]
 fn all_but_the_named_ones_go() {
     let cache = Cache::new().with("a-1", 0).with("b-2", 0).with("c-3", 0);
-    let unknown = "cache prune --keep a-2";
+    let unknown = "list cache --prune --keep a-2";
     cache.0.refuses(&[(unknown, &["--keep", "\"a-2\"", "a-1, b-2, c-3"])]);
-    cache.run("prune --unused-for 0 --keep a-1,c-3");
+    cache.run("--prune --unused-for 0 --keep a-1,c-3");
     assert_eq!(cache.names(), ["a-1", "c-3"]);
     // All three are of the model "nothing".
-    assert_eq!(cache.listed("prune --unused-for 0 --keep nothing")[0]["verdict"], "no: named by --keep");
+    assert_eq!(cache.listed("--prune --unused-for 0 --keep nothing")[0]["verdict"], "no: named by --keep");
 }
 
 #[test]
@@ -109,9 +109,9 @@ fn the_litter_of_a_crash_goes_unless_someone_writes_there_and_what_is_not_prepar
     let writer = File::create(cache.path(".a-1.lock")).unwrap();
     writer.lock().unwrap();
     let litter = |listed: Vec<Value>| listed.into_iter().find(|bundle| bundle["unfinished"] == true).unwrap();
-    assert_eq!(litter(cache.listed("prune"))["verdict"], "no: in use");
+    assert_eq!(litter(cache.listed("--prune"))["verdict"], "no: in use");
     drop(writer);
-    assert_eq!(litter(cache.listed("prune"))["removed"], true);
+    assert_eq!(litter(cache.listed("--prune"))["removed"], true);
     assert_eq!(cache.names(), ["mine"]);
 }
 

@@ -57,8 +57,7 @@ fn comparisons_and_generate_show_and_keep_what_the_model_is_fed() {
         "the page shows it too"
     );
 
-    let generate =
-        |more: &str| installation.json(0, &format!("generate --framework one --new-tokens 1 {more}"));
+    let generate = |more: &str| installation.json(0, &format!("run --framework one --new-tokens 1 {more}"));
     let generated = generate("--prompt 'hello world' --chat");
     assert_eq!((&generated["chat"], &generated["prompt_tokens"]), (&prompt["chat"], &json!(TOKENS)));
     assert_eq!(generate("--prompt hello")["prompt_tokens"], json!([5]));
@@ -73,7 +72,7 @@ fn a_text_begins_as_the_tokenizer_says_and_a_chat_as_the_template_does() {
         "single": [begin, text("A")], "pair": [begin, text("A"), text("B")] });
     let installation = with(Some(TEMPLATE), "post_processor", &processor);
     let generated = |more: &str| {
-        let line = format!("generate --framework one --new-tokens 1 --prompt 'hello world' {more}");
+        let line = format!("run --framework one --new-tokens 1 --prompt 'hello world' {more}");
         installation.json(0, &line)["prompt_tokens"].clone()
     };
     assert_eq!((generated(""), generated("--chat")), (json!([1, 5, 6]), json!(TOKENS)));
@@ -95,7 +94,7 @@ fn what_no_template_can_make_is_refused() {
         ("--frameworks one --chat", &["--chat needs"]),
         ("--frameworks one --chat --prompt hello --prompt-tokens 9", &["--prompt-tokens", "leave one out"]),
         ("sweep forward --frameworks one --chat --prompt hello", &["leave one out"]),
-        ("generate --framework one --tokens 1,2 --chat", &["--chat needs"]),
+        ("run --framework one --tokens 1,2 --chat", &["--chat needs"]),
     ]);
 }
 

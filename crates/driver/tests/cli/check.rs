@@ -179,7 +179,7 @@ fn a_noisy_machine_is_not_measurable() {
     // A worker must be watched for half a second before the kernel's counters say anything.
     let installation = measured().engine("one", &[("load_ms", "900")]);
     let burner = crate::trust::Burner::new();
-    let line = "check --baseline latest --rounds 6 --quiet-timeout 0 --allow-different machine";
+    let line = "check --baseline latest --rounds 6 --quiet-timeout 0s --allow-different machine";
     let ran = Ran::output_of(&mut installation.guarded(line));
     drop(burner);
     let told = ran.exits(3).stdout;

@@ -8,11 +8,11 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Commands that measure: they take the flags of a comparison, and wait for a quiet machine.
-const MEASURING: [&str; 5] = ["compare", "sweep", "ab", "check", "parity"];
+const MEASURING: [&str; 4] = ["compare", "sweep", "check", "parity"];
 /// Commands that judge an earlier measurement: the model is the baseline's.
 const JUDGING: [&str; 2] = ["check", "diff"];
 /// The cache is of all models.
-const OF_NO_MODEL: &str = "cache";
+const OF_NO_MODEL: &str = "list";
 
 pub(crate) struct Installation {
     pub(crate) directory: TempDir,

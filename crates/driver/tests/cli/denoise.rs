@@ -8,7 +8,7 @@ fn installation() -> Installation {
     Installation::diffusion().timed("one", &[]).timed("two", &[])
 }
 
-const DENOISE: &str = "denoise --framework one --tokens 1,2,3";
+const DENOISE: &str = "run --task denoise --framework one --tokens 1,2,3";
 
 #[test]
 fn every_state_is_printed_and_the_last_holds_no_mask() {
@@ -36,8 +36,8 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
         (&of("--new-tokens 4 --steps 5"), &["5 steps for 4 new tokens", "--steps 4"]),
         (&of("--new-tokens 4 --steps 1,2"), &["--steps takes one value"]),
         (&of("--eps 1"), &["--eps", "less than 1"]),
-        ("denoise --framework one --tokens 1,15", &["token 15"]),
-        ("generate --framework one --tokens 1,2", &["masked diffusion", "photofinish denoise"]),
+        ("run --framework one --tokens 1,15", &["token 15"]),
+        ("run --task generate --framework one --tokens 1,2", &["masked diffusion", "leave out --task"]),
         ("--frameworks one --context 4", &["--context"]),
         ("--frameworks one --kv-cache off", &["no KV cache"]),
         ("parity --frameworks one", &["the logits of every step"]),

@@ -47,7 +47,7 @@ fn a_study_is_planned_cell_by_cell() {
     assert_eq!(lengths, [&json!(4), &json!(4), &json!(6), &json!(6)]);
     assert_eq!(cells[3]["plan"]["contenders"][1]["label"], "absent");
     assert_eq!(cells[3]["plan"]["prompts"][0]["tokens"], 6);
-    let study = planned(&installation, "ab kv-cache --frameworks quick");
+    let study = planned(&installation, "sweep kv-cache --frameworks quick");
     let arms = &study["comparisons"][0]["plan"]["contenders"];
     assert_eq!((&arms[0]["kv_cache"], &arms[1]["kv_cache"]), (&json!("on"), &json!("off")));
     let each = planned(&installation, "compare --frameworks quick --quantize int8,int4");
@@ -64,7 +64,7 @@ fn what_is_known_only_with_the_model_is_said() {
     };
     assert!(is_open("compare --frameworks quick --prompt a"));
     assert!(!is_open("compare --frameworks quick --prompt a --prompt-tokens 3"));
-    assert!(is_open("generate --framework absent --prompt a"));
+    assert!(is_open("run --framework absent --prompt a"));
 }
 
 #[test]
@@ -75,9 +75,9 @@ fn a_mistake_is_one_sentence() {
         ("compare --model no/such.gguf --dry-run", &["no/such.gguf"]),
         ("compare --batch 1,2 --dry-run", &["--batch takes one value"]),
         ("sweep forward --frameworks quick --parity-reference absent --dry-run", &["--parity-reference"]),
-        ("ab jit --frameworks quick --dry-run", &["neither a JIT"]),
-        ("generate --framework none --tokens 1 --dry-run", &["none"]),
-        ("cache prune --unused-for x --dry-run", &["invalid value"]),
+        ("sweep jit --frameworks quick --dry-run", &["neither a JIT"]),
+        ("run --framework none --tokens 1 --dry-run", &["none"]),
+        ("list cache --prune --unused-for x --dry-run", &["invalid value"]),
     ]);
 }
 
@@ -101,7 +101,7 @@ fn a_gate_finds_its_checkout_and_its_commits() {
     git(&format!("clone -q --depth 1 -b other {url} shallow"), ".");
     let gate = |at: &str, more: &str| {
         let at = installation.path(at);
-        installation.run(&format!("gate --framework quick {more} --checkout {} --dry-run", at.display()))
+        installation.run(&format!("check --frameworks quick {more} --checkout {} --dry-run", at.display()))
     };
     let told = gate("whole", "--base base").exits(0).stdout;
     assert!(told.contains("the checkout as it is, against commit "), "{told}");
@@ -122,7 +122,7 @@ fn what_measures_nothing_does_nothing() {
     let installation = installation();
     let cached = installation.path("cache/photofinish/bundles/x");
     std::fs::create_dir_all(&cached).unwrap();
-    installation.run("cache prune --unused-for 0 --dry-run").exits(0);
+    installation.run("list cache --prune --unused-for 0 --dry-run").exits(0);
     assert!(cached.exists());
 }
 

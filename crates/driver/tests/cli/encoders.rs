@@ -7,7 +7,7 @@ use crate::common::{Installation, array, read, row};
 #[test]
 fn texts_are_embedded_and_printed_as_vectors() {
     let installation = Installation::encoder().engine("one", &[]);
-    let object = installation.json(0, "embed --framework one --tokens 1,2,3 --tokens 4,5");
+    let object = installation.json(0, "run --framework one --tokens 1,2,3 --tokens 4,5");
     assert_eq!((&object["framework"], &object["task"]), (&json!("one"), &json!("embed")));
     assert_eq!(object["token_ids"], json!([[1, 2, 3], [4, 5]]));
     let vectors = array(&object["vectors"]);
@@ -16,21 +16,21 @@ fn texts_are_embedded_and_printed_as_vectors() {
     let length = |of: &serde_json::Value| -> f64 {
         array(of).iter().map(|x| x.as_f64().unwrap().powi(2)).sum::<f64>().sqrt()
     };
-    let normed = installation.json(0, "embed --framework one --tokens 1,2,3 --normalise true");
+    let normed = installation.json(0, "run --framework one --tokens 1,2,3 --normalise true");
     assert!((length(&normed["vectors"][0]) - 1.0).abs() < 1e-6 && (length(&vectors[0]) - 1.0).abs() > 1e-3);
 }
 
 #[test]
 fn what_an_encoder_cannot_do_is_refused_in_a_sentence() {
     let installation = Installation::encoder().engine("one", &[]).engine("two", &[]);
-    let long = format!("embed --framework one --tokens {}", vec!["1"; 65].join(","));
+    let long = format!("run --framework one --tokens {}", vec!["1"; 65].join(","));
     installation.refuses(&[
         (
             "--frameworks one,two --new-tokens 4",
             &["encodes texts", "--new-tokens is for models that continue"],
         ),
         ("--frameworks one,two --context 4", &["--context"]),
-        ("ab kv-cache --frameworks one", &["--kv-cache is for models that continue them"]),
+        ("sweep kv-cache --frameworks one", &["--kv-cache is for models that continue them"]),
         (
             "sweep forward --frameworks one",
             &["`sweep forward` is for models that continue them", "sweep embed"],
@@ -39,22 +39,28 @@ fn what_an_encoder_cannot_do_is_refused_in_a_sentence() {
             "--frameworks one,two --include-tokenizer",
             &["has no tokenizer: its source has none", "--include-tokenizer times one"],
         ),
-        ("ab optimised --frameworks one", &["`ab optimised` switches the KV cache", "ab half"]),
+        ("sweep optimised --frameworks one", &["`sweep optimised` switches the KV cache", "sweep half"]),
         (&long, &["text 1 has 65 tokens, more than the model's 64 positions"]),
-        ("embed --framework one --tokens 256", &["token id 256 is outside the model's vocabulary"]),
-        ("embed --framework one --tokens 1,x", &["\"x\" is no token id"]),
-        ("embed --framework one --tokens 1 --format csv", &["embed prints a table"]),
-        ("generate --framework one --tokens 1", &["encodes texts", "photofinish embed"]),
-        ("rerank --framework one --tokens 1", &["has no head that gives scores, which rerank needs"]),
-        ("classify --framework one --tokens 1", &["has no head that gives scores, which classify needs"]),
+        ("run --framework one --tokens 256", &["token id 256 is outside the model's vocabulary"]),
+        ("run --framework one --tokens 1,x", &["\"x\" is no token id"]),
+        ("run --framework one --tokens 1 --format csv", &["prints of an encoder a table"]),
+        ("run --task generate --framework one --tokens 1", &["encodes texts", "--text"]),
+        (
+            "run --task rerank --framework one --tokens 1",
+            &["has no head that gives scores, which rerank needs"],
+        ),
+        (
+            "run --task classify --framework one --tokens 1",
+            &["has no head that gives scores, which classify needs"],
+        ),
         ("--frameworks one,two --task rerank", &["has no head that gives scores, which rerank needs"]),
-        ("embed --framework one --tokens 1,2 --token-types 0", &["as many lists, each as long as its ids"]),
+        ("run --framework one --tokens 1,2 --token-types 0", &["as many lists, each as long as its ids"]),
         (
             "--frameworks one,two --lengths fixed:65",
             &["texts of 65 tokens are longer than the model's 64 positions"],
         ),
         ("--frameworks one,two --prompt-lengths 3,4", &["--prompt-lengths is for models that continue them"]),
-        ("ab padding --frameworks one --batch 1", &["a single text has no padding"]),
+        ("sweep padding --frameworks one --batch 1", &["a single text has no padding"]),
         ("--frameworks one,two --lengths uniform:9-3", &["from 9 down to 3"]),
         ("--frameworks one,two --lengths fixed:9 --prompt-tokens 8", &["leave one out"]),
     ]);
@@ -62,7 +68,7 @@ fn what_an_encoder_cannot_do_is_refused_in_a_sentence() {
     let mut described = read(&manifest);
     described["files"].as_object_mut().unwrap().remove("pooling.json");
     std::fs::write(manifest, described.to_string()).unwrap();
-    let without = installation.run("embed --framework one --tokens 1").exits(0);
+    let without = installation.run("run --framework one --tokens 1").exits(0);
     assert!(without.stderr.contains("it is their mean, as in sentence-transformers"), "{}", without.stderr);
     let timed = Installation::encoder().timed("quick", &[]);
     let report = timed.json(0, "--frameworks quick --rounds 1 --pooling weighted-mean --normalise true");
@@ -70,28 +76,31 @@ fn what_an_encoder_cannot_do_is_refused_in_a_sentence() {
     assert_eq!(work["task"], json!({"embed": {"pooling": "each", "normalise": false}}));
     assert_eq!(work["steps"], json!([{"pool": {"ways": ["weighted_mean"], "skipped": 0}}, "normalise"]));
     installation.refuses(&[(
-        "embed --framework one --tokens 1 --prompt-name x",
+        "run --framework one --tokens 1 --prompt-name x",
         &["has no prompt \"x\"", "there are none"],
     )]);
     let decoder = Installation::new().engine("one", &[]);
-    decoder.refuses(&[("embed --framework one --tokens 1", &["embed is for encoders"])]);
+    decoder.refuses(&[("run --task embed --framework one --tokens 1", &["embed is for encoders"])]);
 }
 
 #[test]
 fn texts_are_scored_in_pairs_and_token_by_token() {
     let reranker = Installation::encoder_of("BertForSequenceClassification").engine("one", &[]);
     let object = reranker
-        .json(0, "rerank --framework one --tokens 1,2,3 --token-types 0,1,1 --tokens 4,5 --token-types 0,0");
+        .json(0, "run --framework one --tokens 1,2,3 --token-types 0,1,1 --tokens 4,5 --token-types 0,0");
     assert_eq!((&object["framework"], &object["token_ids"]), (&json!("one"), &json!([[1, 2, 3], [4, 5]])));
     let widths: Vec<_> = array(&object["scores"]).iter().map(|scores| array(scores).len()).collect();
     assert_eq!(widths, [1, 1]);
-    reranker.refuses(&[("rerank --framework one --pair who me", &["has no tokenizer: its source has none"])]);
+    reranker.refuses(&[("run --framework one --pair who me", &["has no tokenizer: its source has none"])]);
 
     let tagger = Installation::encoder_of("BertForTokenClassification").engine("one", &[]);
-    let object = tagger.json(0, "classify --framework one --tokens 1,2,3 --tokens 4");
+    let object = tagger.json(0, "run --framework one --tokens 1,2,3 --tokens 4");
     let rows = |of: &serde_json::Value| array(of).iter().map(|row| array(row).len()).collect::<Vec<_>>();
     assert_eq!(array(&object["logits"]).iter().map(rows).collect::<Vec<_>>(), [vec![1, 1, 1], vec![1]]);
-    tagger.refuses(&[("rerank --framework one --tokens 1", &["scores tokens: its task is classify"])]);
+    tagger.refuses(&[(
+        "run --task rerank --framework one --tokens 1",
+        &["scores tokens: its task is classify"],
+    )]);
 }
 
 #[test]
@@ -158,7 +167,7 @@ fn padding_is_switched_on_and_its_cost_is_told() {
     let installation = Installation::encoder()
         .timed("one", &[("prefill_token_ms", "0.1")])
         .timed("one-padded", &[("prefill_token_ms", "0.1"), ("padded", "true")]);
-    let study = installation.json(0, "ab padding --frameworks one --batch 4 --rounds 6 --seed 7");
+    let study = installation.json(0, "sweep padding --frameworks one --batch 4 --rounds 6 --seed 7");
     let outcome = &array(&study["outcomes"])[0];
     // Texts of 6, 18, 1 and 15 bytes.
     let speedup = outcome["speedup"].as_f64().unwrap();
@@ -182,7 +191,7 @@ fn precisions_of_an_encoder_are_judged_by_what_is_found() {
     assert!(exact["min_cosine"].as_f64().unwrap() > 1.0 - 1e-9, "{exact}");
     let off = quality("off");
     assert!((0.9..1.0 - 1e-7).contains(&off["min_cosine"].as_f64().unwrap()), "{off}");
-    let half = installation.json(0, "ab half --frameworks exact --rounds 1 --batch 4");
+    let half = installation.json(0, "sweep half --frameworks exact --rounds 1 --batch 4");
     assert_eq!(array(&half["cells"])[0]["refused"], json!(null));
 }
 
@@ -190,7 +199,7 @@ fn precisions_of_an_encoder_are_judged_by_what_is_found() {
 fn long_texts_are_cut_where_that_is_asked_for() {
     let installation = Installation::encoder().engine("one", &[]);
     let long = vec!["1"; 70].join(",");
-    let cut = installation.json(0, &format!("embed --framework one --tokens {long},2 --truncate"));
+    let cut = installation.json(0, &format!("run --framework one --tokens {long},2 --truncate"));
     let ids = array(&cut["token_ids"][0]);
     assert_eq!((ids.len(), &ids[63]), (64, &json!(2)), "the last token ends the text");
     std::fs::write(installation.path("long.txt"), "a".repeat(80)).unwrap();
@@ -235,7 +244,8 @@ fn encoders_are_compared_layer_by_layer() {
 fn a_trace_of_an_encoder_has_its_batches() {
     let installation = Installation::encoder().engine("one", &[]);
     let file = installation.path("trace.json");
-    let line = format!("trace --framework one --prompt-tokens 8 --batch 4 --output {}", file.display());
+    let line =
+        format!("profile --trace --framework one --prompt-tokens 8 --batch 4 --output {}", file.display());
     let said = installation.run(&line).exits(0).stdout;
     assert!(said.contains("3 batches of mock"), "{said}");
     let trace = std::fs::read_to_string(&file).unwrap();

@@ -78,7 +78,7 @@ fn infer_writes_every_output_and_says_what_it_wrote() {
     let infer = |output: &str, more: &str| {
         let output = installation.path(output);
         let ran = installation.run(&format!(
-            "infer --framework one {} --output {} {more}",
+            "run --framework one {} --output {} {more}",
             inputs(),
             output.display()
         ));
@@ -163,7 +163,7 @@ fn what_is_no_onnx_file_or_is_of_texts_is_refused() {
     ]);
     // The same where it is run once.
     let out = installation.path("out");
-    let infer = none.replace("--frameworks", "infer --framework") + " --output " + out.to_str().unwrap();
+    let infer = none.replace("--frameworks", "run --framework") + " --output " + out.to_str().unwrap();
     installation.run(&infer).refused(&["none.onnx"]);
     assert!(!out.exists(), "nothing was written");
 }
@@ -204,12 +204,15 @@ fn what_does_not_fit_the_file_is_refused() {
         (compare("--batch 4"), vec!["--batch", "ONNX"]),
         (compare("--precision bf16"), vec!["--precision"]),
         (format!("--frameworks one {open} --dim rows=5,ids={}", sizes(65)), vec!["64"]),
-        (format!("infer --framework one {open} --dim rows=5,ids=1,2 --output {out}"), vec!["infer", "--dim"]),
-        (format!("infer --framework one {open} --output {out}"), vec!["rows, ids", "--dim"]),
+        (
+            format!("run --framework one {open} --dim rows=5,ids=1,2 --output {out}"),
+            vec!["one size", "--dim"],
+        ),
+        (format!("run --framework one {open} --output {out}"), vec!["rows, ids", "--dim"]),
         // The model of the installation continues texts.
         ("--frameworks one --dim batch=1".into(), vec!["--dim", "ONNX"]),
         ("--frameworks one --input x=1".into(), vec!["--input", "ONNX"]),
-        (format!("infer --framework one --output {out}"), vec!["ONNX"]),
+        (format!("run --task infer --framework one --output {out}"), vec!["ONNX"]),
     ];
     for (line, parts) in &cases {
         println!("{line}");
@@ -225,23 +228,23 @@ fn commands_for_models_of_texts_refuse_an_onnx_file() {
     std::fs::write(installation.path("ids.json"), "[[1]]").unwrap();
     let ids = installation.path("ids.json").display().to_string();
     for command in [
-        "generate --framework one --tokens 1".to_owned(),
-        "generate --framework one --prompt text".to_owned(),
-        "denoise --framework one --prompt text".to_owned(),
-        "embed --framework one --text a".to_owned(),
-        "rerank --framework one --tokens 1".to_owned(),
-        "classify --framework one --tokens 1".to_owned(),
-        format!("score --framework one --tokens-file {ids} --output {out}"),
-        format!("trace --framework one --output {out}"),
+        "run --framework one --tokens 1".to_owned(),
+        "run --task generate --framework one --prompt text".to_owned(),
+        "run --task denoise --framework one --tokens 1".to_owned(),
+        "run --framework one --text a".to_owned(),
+        "run --task embed --framework one --tokens 1".to_owned(),
+        "run --task rerank --framework one --tokens 1".to_owned(),
+        format!("run --framework one --tokens-file {ids} --output {out}"),
+        format!("profile --trace --framework one --output {out}"),
         "parity --frameworks one".to_owned(),
         "worker-check one".to_owned(),
     ] {
         println!("{command}");
-        installation.run(&format!("{command} {model}")).refused(&["ONNX file", "photofinish infer"]);
+        installation.run(&format!("{command} {model}")).refused(&["ONNX"]);
     }
     // Studies that need texts.
     for command in
-        ["sweep forward --frameworks one", "sweep embed --frameworks one", "ab kv-cache --frameworks one"]
+        ["sweep forward --frameworks one", "sweep embed --frameworks one", "sweep kv-cache --frameworks one"]
     {
         let ran = installation.run(&format!("{command} {model}")).exits(2);
         assert!(!ran.stderr.contains("panicked") && ran.stderr.contains("ONNX file"), "{}", ran.stderr);
@@ -269,7 +272,7 @@ fn a_request_may_be_a_sequence_of_runs_with_state() {
     assert!((figure("real_time_factor") / factor - 1.0).abs() < 0.2, "a run is about half a second");
     let output = installation.path("out");
     let ran =
-        installation.run(&format!("infer --framework one {sequence} --output {}", output.display())).exits(0);
+        installation.run(&format!("run --framework one {sequence} --output {}", output.display())).exits(0);
     assert_eq!(ran.json()["outputs"]["counts"]["shape"][0], 3, "{}", ran.stdout);
     for (wrong, said) in [
         ("--state nothing=x", "its outputs are y, counts, hidden"),

@@ -112,7 +112,7 @@ fn an_empty_history_says_how_to_make_one() {
     let empty = json!({"schema": 2, "records": [], "kept_apart": [], "skipped": []});
     for format in ["table", "json", "csv", "markdown"] {
         let ran = history(directory.path(), &format!("--format {format}")).exits(0);
-        assert!(ran.stderr.contains("cargo xtask compare"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("photofinish compare"), "{}", ran.stderr);
         match format {
             "json" => assert_eq!(ran.json(), empty),
             "csv" => assert_eq!(ran.stdout, ""),
@@ -181,7 +181,7 @@ fn a_comparison_and_an_ab_study_export_their_own_records() {
         array(&runs).iter().map(|run| run["optimized"] == true).collect::<Vec<_>>()
     };
     assert_eq!(exported("compare"), [true]);
-    let arms = exported("ab kv-cache --prompt-tokens 2 --new-tokens 4");
+    let arms = exported("sweep kv-cache --prompt-tokens 2 --new-tokens 4");
     assert_eq!(arms, [true, true, false], "both arms, behind the run before");
     let csv = std::fs::read_to_string(into.join("inference_metrics.csv")).unwrap();
     assert_eq!(csv.lines().filter(|line| line.starts_with("run_name,")).count(), 1, "one header");

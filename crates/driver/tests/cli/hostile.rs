@@ -68,7 +68,7 @@ const HOSTILE: &[Bad<'_>] = &[
 #[test]
 fn what_a_hostile_worker_does_is_its_row_s_reason_and_the_others_stand() {
     // A worker that hangs would outlast the test.
-    let (_, ran) = beside_a_good_one(HOSTILE, "--rounds 1 --timeout 3600");
+    let (_, ran) = beside_a_good_one(HOSTILE, "--rounds 1 --timeout 3600s");
     let report = ran.json();
     // A value that was not observed is not shown.
     let unread = row(&report, "loaded");
@@ -99,7 +99,7 @@ fn a_worker_that_returns_what_its_job_tells_is_struck_where_it_would_feed_itself
 #[test]
 fn a_model_that_spins_costs_one_time_limit() {
     let installation = Installation::new().engine("spin", &[("fault", "hang")]).timed("good", &[]);
-    let report = installation.json(1, "--frameworks spin,good --rounds 1 --timeout 3");
+    let report = installation.json(1, "--frameworks spin,good --rounds 1 --timeout 3s");
     has_outcome(&report, "spin", "failed", &["not done after 3 s (--timeout)"]);
     assert_eq!(outcome(&report, "good"), ("measured", ""));
     let facts = installation.all_samples();

@@ -15,7 +15,7 @@ fn what_there_is_not_and_what_makes_no_sense_is_refused() {
     std::fs::write(installation.path("configs/models/tiny.toml"), tiny).unwrap();
     installation.refuses(&[
         // Unknown names are answered with those there are.
-        ("--frameworks one,three", &["\"three\"", "one, two"]),
+        ("--frameworks one,three", &["\"three\"", "photofinish list frameworks"]),
         ("--model huge", &["\"huge\"", "tiny", ".gguf"]),
         ("--model synthetic:huge", &["\"huge\"", "llama-160m", "gpt2-124m", "llama-70b"]),
         ("--suite other", &["\"other\"", "default"]),
@@ -38,10 +38,10 @@ fn what_there_is_not_and_what_makes_no_sense_is_refused() {
         ("--frameworks one --prompt-file nowhere.txt", &["nowhere.txt"]),
         // In f32 282 GB: more than the machines of these tests have. On a larger machine this line fails.
         ("--frameworks one --model synthetic:llama-70b", &["does not fit into memory", "282.21 GB at f32"]),
-        ("generate --framework one --tokens 16", &["vocabulary"]),
-        ("generate --framework one --tokens one", &["invalid value"]),
-        ("generate --framework one", &["--prompt"]),
-        (&format!("generate --framework one --tokens {}", ["1"; 60].join(",")), &["context of 64"]),
+        ("run --framework one --tokens 16", &["vocabulary"]),
+        ("run --framework one --tokens one", &["invalid value"]),
+        ("run --framework one", &["--prompt"]),
+        (&format!("run --framework one --tokens {}", ["1"; 60].join(",")), &["context of 64"]),
     ]);
     assert!(!installation.path("cache/photofinish/bundles").exists(), "nothing was written");
     // No machine has so many.
@@ -78,13 +78,13 @@ fn a_results_directory_that_cannot_be_written_is_refused() {
     let installation = installation();
     std::fs::remove_dir(installation.path("results")).unwrap();
     std::fs::write(installation.path("results"), "").unwrap();
-    installation.run("generate --framework one --tokens 1").exits(0);
+    installation.run("run --framework one --tokens 1").exits(0);
     installation.refuses(&[("--frameworks one", &["cannot write results to", "--results-dir"])]);
 }
 
 #[test]
 fn generate_continues() {
-    let object = installation().json(0, "generate --framework one --tokens 1,2 --new-tokens 3");
+    let object = installation().json(0, "run --framework one --tokens 1,2 --new-tokens 3");
     assert_eq!((&object["framework"], &object["precision"]), (&"one".into(), &"f32".into()));
     assert_eq!((&object["prompt_tokens"], array(&object["tokens"]).len()), (&json!([1, 2]), 3));
 }
@@ -93,7 +93,7 @@ fn generate_continues() {
 fn score_writes_the_file_whole_or_not_at_all() {
     let installation = installation();
     let (ids, out) = (installation.path("ids.json"), installation.path("out.safetensors"));
-    let line = format!("score --framework one --tokens-file {} --output {}", ids.display(), out.display());
+    let line = format!("run --framework one --tokens-file {} --output {}", ids.display(), out.display());
     for (text, more, said) in [
         ("[[1, 2], [3]]", "", "sequence 1 has 1 tokens"),
         ("[]", "", "no tokens"),
@@ -129,7 +129,7 @@ fn names_are_listed_and_a_slip_of_the_pen_is_answered_with_the_nearest() {
     run("suites").refused(&["write `list suites` in place of `suites`"]);
     installation.refuses(&[
         ("--frameworks stedy", &["did you mean steady?", "photofinish list frameworks"]),
-        ("--frameworks xyz", &["there are quick, steady"]),
+        ("--frameworks xyz", &["lists the 2 names"]),
     ]);
 }
 
@@ -173,7 +173,7 @@ fn other_spellings_get_a_hint_and_times_have_units() {
 fn the_newest_page_is_opened_by_its_path() {
     let installation = Installation::new().engine("one", &[]);
     let open = || {
-        let mut command = photofinish("open");
+        let mut command = photofinish("report --open");
         // Without a desktop the path is still printed.
         Ran::output_of(command.env("PATH", "").arg("--results-dir").arg(installation.path("results")))
     };
@@ -205,7 +205,7 @@ fn a_synthetic_model_is_prepared_and_compared_like_any_other() {
     assert_eq!(names.filter(|name| name.starts_with("synthetic-llama-tiny-")).count(), 1);
 
     // Text is refused with the reason each time; ids are no text.
-    let generate = |more: &str| installation.run(&format!("generate --framework one --new-tokens 2 {more}"));
+    let generate = |more: &str| installation.run(&format!("run --framework one --new-tokens 2 {more}"));
     for _ in 0..2 {
         generate(&format!("{TINY} --prompt Hé"))
             .refused(&["has no tokenizer: a synthetic model has none", "--tokens"]);

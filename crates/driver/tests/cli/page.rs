@@ -31,7 +31,7 @@ pub(crate) fn has_figures_and_verdicts_and_asks_nobody_for_anything(
 #[test]
 fn the_history_has_a_page_too() {
     let directory = crate::history::changed(|text| text);
-    of_results(directory.path(), "report history").exits(0);
+    of_results(directory.path(), "history --page").exits(0);
     let page = std::fs::read_to_string(directory.path().join("history.html")).unwrap();
     assert!(page.matches(">quick</").count() >= 2 && page.contains("over time"), "{page}");
     assert!(directory.path().join("performance_over_time.png").is_file());

@@ -162,7 +162,7 @@ fn a_broken_rule_is_only_labelled_when_that_is_asked_for() {
 #[test]
 fn one_engine_under_two_labels_is_an_a_a_control_and_a_budget_ends_it_but_never_before_six_rounds() {
     let installation = Installation::new().timed("one", &[("token_ms", "1"), ("process_noise", "0.5")]);
-    let report = installation.json(0, "--frameworks one,one --rounds auto --time-budget 0.0001");
+    let report = installation.json(0, "--frameworks one,one --rounds auto --time-budget 0.01s");
     assert_eq!((&report["rounds"], &report["end"]["kind"]), (&6.into(), &"budget".into()));
     assert_eq!(outcome(&report, "one (2)").0, "measured");
     assert_ne!(array(&report["floor"]), [Value::Null; 0]);

@@ -1,9 +1,9 @@
-//! `photofinish generate --temperature`: tokens that are drawn.
+//! `photofinish run --temperature`: tokens that are drawn.
 
 use crate::common::{Installation, Ran};
 
 fn generate(installation: &Installation, more: &str) -> Ran {
-    let line = "generate --tokens 1,2 --new-tokens 20 --format json";
+    let line = "run --tokens 1,2 --new-tokens 20 --format json";
     let framework = if more.contains("--framework ") { "" } else { "--framework one" };
     installation.run(&format!("{line} {framework} {more}"))
 }

@@ -89,7 +89,7 @@ fn what_is_wrong_with_every_cell_is_a_mistake_and_leaves_nothing() {
     let installation = Installation::new().engine("one", &[]);
     installation.refuses(&[
         ("sweep forward --frameworks none --batch 1,2", &["unknown framework \"none\""]),
-        ("ab one", &["\"one\" alone is no study"]),
+        ("sweep one", &["\"one\" alone is no study"]),
     ]);
     assert!(installation.all_results().is_empty());
 }
@@ -98,7 +98,7 @@ fn what_is_wrong_with_every_cell_is_a_mistake_and_leaves_nothing() {
 fn the_kv_cache_is_worth_more_the_longer_the_text_and_changes_no_token() {
     let installation = Installation::new().timed("one", &[("token_ms", "1"), ("prefill_token_ms", "1")]);
     // A rule that the comparison departs from on purpose strikes no row.
-    let line = "ab kv-cache --frameworks one --prompt-tokens 2 --new-tokens 4,24 --rounds 6";
+    let line = "sweep kv-cache --frameworks one --prompt-tokens 2 --new-tokens 4,24 --rounds 6";
     let document = installation.json(0, line);
     let outcomes = array(&document["outcomes"]);
     for (outcome, tokens) in outcomes.iter().zip([4, 24]) {
@@ -116,11 +116,11 @@ fn two_variants_are_held_against_each_other_in_the_order_they_were_named() {
         .timed("quick", &[("token_ms", "2")])
         .timed("slow", &[("token_ms", "20")])
         .timed("quick-base", &[]);
-    let document = installation.json(0, "ab slow quick --prompt-tokens 4 --new-tokens 6 --rounds 6");
+    let document = installation.json(0, "sweep slow quick --prompt-tokens 4 --new-tokens 6 --rounds 6");
     let speedup = document["outcomes"][0]["speedup"].as_f64().unwrap();
     assert!(speedup < 1.0, "{speedup}");
     // A framework without the other side is listed with its reason.
-    let line = "ab fused --frameworks slow,quick --rounds 1 --prompt-tokens 4 --new-tokens 4";
+    let line = "sweep fused --frameworks slow,quick --rounds 1 --prompt-tokens 4 --new-tokens 4";
     let told = installation.run(line).exits(0).stdout;
     assert!(told.contains("slow: not run: slow has no variant"), "{told}");
 }
@@ -188,7 +188,7 @@ fn a_sweep_over_precisions_compares_each_and_tells_what_quantising_costs() {
     assert!(csv.contains("\none,measured,int8,load,"), "{csv}");
 }
 
-// `ab mistakes`: each is made for real, the most expensive is first, and a mistake that cannot be made has its reason.
+// `sweep mistakes`: each is made for real, the most expensive is first, and a mistake that cannot be made has its reason.
 
 /// The mistakes of a study in its order, with how many times as long a request takes.
 fn costs(study: &Value) -> Vec<(&str, Option<f64>)> {
@@ -202,7 +202,8 @@ fn mistakes_are_made_and_told_by_their_cost() {
     let installation = Installation::new()
         .timed("one", &[("load_ms", "90"), ("token_ms", "1"), ("prefill_token_ms", "1")])
         .timed("one-growing", &[("load_ms", "90"), ("token_ms", "2"), ("prefill_token_ms", "1")]);
-    let study = installation.json(0, "ab mistakes --framework one --new-tokens 3 --prompt-tokens 4 --seed 7");
+    let study =
+        installation.json(0, "sweep mistakes --framework one --new-tokens 3 --prompt-tokens 4 --seed 7");
     let costs = costs(&study);
     let cost = |name: &str| costs.iter().find(|(mistake, _)| *mistake == name).unwrap().1;
     // Four tokens of prompt and two steps take 6 ms, and two slower steps 2 ms more.
@@ -221,16 +222,16 @@ fn mistakes_are_made_and_told_by_their_cost() {
 fn mistakes_of_encoders_are_theirs() {
     let installation =
         Installation::encoder().engine("one", &[]).engine("one-padded-512", &[("padded", "true")]);
-    let study = installation.json(0, "ab mistakes --framework one --rounds 1");
+    let study = installation.json(0, "sweep mistakes --framework one --rounds 1");
     let made: Vec<&str> = costs(&study).into_iter().map(|(mistake, _)| mistake).collect();
     assert!(made.contains(&"padding to 512 tokens") && !made.contains(&"a growing cache"), "{made:?}");
     installation.refuses(&[
-        ("ab mistakes --frameworks one --callers 2", &["has one caller"]),
-        ("ab mistakes --frameworks one --model x.onnx", &["x.onnx"]),
+        ("sweep mistakes --frameworks one --callers 2", &["has one caller"]),
+        ("sweep mistakes --frameworks one --model x.onnx", &["x.onnx"]),
     ]);
 }
 
-// `ab optimised` on scripted engines with known ratios.
+// `sweep optimised` on scripted engines with known ratios.
 
 /// A token takes 1 ms with all switches on, 8 without the cache, 2 without fusing, 12 without both. The JIT
 /// has no effect.
@@ -248,7 +249,7 @@ fn with_switches() -> Installation {
     installation
 }
 
-const OPTIMISED: &str = "ab optimised --frameworks one,bare --prompt-tokens 4 --new-tokens 6 --rounds";
+const OPTIMISED: &str = "sweep optimised --frameworks one,bare --prompt-tokens 4 --new-tokens 6 --rounds";
 
 #[test]
 fn all_switches_and_each_alone_are_an_ab_that_every_output_shows() {
@@ -284,11 +285,11 @@ fn all_switches_and_each_alone_are_an_ab_that_every_output_shows() {
 #[test]
 fn what_a_framework_lacks_is_refused() {
     with_switches().refuses(&[
-        ("ab optimised --frameworks bare", &["bare has too few switches", "cache"]),
-        ("ab optimised --frameworks bare --switches cache,jit", &["bare has no switch jit"]),
-        ("ab optimised --frameworks one --switches cache", &["two switches"]),
-        ("ab optimised --frameworks one --switches cache,speed", &["cache, jit, precision and fused"]),
-        ("ab jit --frameworks one --switches cache,jit", &["--switches is for `ab optimised`"]),
+        ("sweep optimised --frameworks bare", &["bare has too few switches", "cache"]),
+        ("sweep optimised --frameworks bare --switches cache,jit", &["bare has no switch jit"]),
+        ("sweep optimised --frameworks one --switches cache", &["two switches"]),
+        ("sweep optimised --frameworks one --switches cache,speed", &["cache, jit, precision and fused"]),
+        ("sweep jit --frameworks one --switches cache,jit", &["--switches is for `sweep optimised`"]),
     ]);
 }
 

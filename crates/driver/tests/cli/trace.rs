@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::{Installation, Ran, photofinish};
+use crate::common::Installation;
 
 fn installation() -> Installation {
     Installation::new().engine("plain", &[]).engine("profiled", &[("profiler", "true")])
@@ -11,8 +11,10 @@ fn installation() -> Installation {
 /// Traces into the installation's directory, and reads the file.
 fn traced(installation: &Installation, framework: &str) -> Value {
     let file = installation.path("trace.json");
-    let line =
-        format!("trace --framework {framework} --prompt-tokens 3 --new-tokens 4 --output {}", file.display());
+    let line = format!(
+        "profile --trace --framework {framework} --prompt-tokens 3 --new-tokens 4 --output {}",
+        file.display()
+    );
     let told = installation.run(&line).exits(0).stdout;
     assert!(told.contains("no time in it is a measurement"), "{told}");
     let text = std::fs::read_to_string(file).unwrap();
@@ -87,9 +89,4 @@ fn mistakes_are_told_in_a_sentence_before_anything_is_run() {
         installation.refuses(&[(&line, &[said])]);
     }
     assert!(!installation.path("trace.json").exists());
-}
-
-#[test]
-fn the_help_says_what_it_writes() {
-    insta::assert_snapshot!(Ran::output_of(&mut photofinish("trace -h")).stdout);
 }

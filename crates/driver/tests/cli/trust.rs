@@ -115,7 +115,7 @@ impl Drop for Burner {
 fn on_a_busy_machine_a_start_is_done_again_and_no_speed_is_measurable_unless_noise_is_accepted() {
     // A worker must be watched for half a second before the kernel's counters say anything.
     let installation = Installation::new().engine("one", &[("load_ms", "900")]);
-    let line = "--frameworks one,one --quiet-timeout 0 --rounds 1 --cold-load off --format json";
+    let line = "--frameworks one,one --quiet-timeout 0s --rounds 1 --cold-load off --format json";
     let burner = Burner::new();
     let ran = Ran::output_of(&mut installation.guarded(line));
     let samples = installation.samples();

@@ -135,7 +135,7 @@ fn a_worker_that_dies_or_hangs_is_a_failed_row_and_the_others_go_on() {
             .timed("early", &[("fault", "hang"), ("fault_at", "2")])
             .timed("fine", &[]);
         let line =
-            format!("--frameworks good,crash,hang,early,fine --rounds 2 --iterations 4 --timeout 2 {flags}");
+            format!("--frameworks good,crash,hang,early,fine --rounds 2 --iterations 4 --timeout 2s {flags}");
         let report = installation.json(1, &line);
         for label in ["good", "fine"] {
             assert_eq!(outcome(&report, label), ("measured", ""));

@@ -227,7 +227,7 @@ impl Writer<'_> {
     /// `sum` = input + its bias + residual; `out` = norm(sum). `sum` may be empty: not wanted.
     ///
     /// In f32 a layer norm is a separate operator. ONNX Runtime's SkipLayerNormalization divides once for
-    /// each number in its sums (1.31, on a CPU): in `photofinish trace --framework ort --model minilm --batch
+    /// each number in its sums (1.31, on a CPU): in `photofinish profile --trace --framework ort --model minilm --batch
     /// 32 --prompt-tokens 128` it took 4.0 ms for 4,096 rows of 384; the operators in its place take 1.0 to
     /// 1.5.
     fn add_and_norm(

@@ -195,9 +195,9 @@ fn contradictions_are_refused() {
     assert!(refused(two).contains("takes one --precision"));
     assert_eq!(
         refused(request(&["compiler"], &[Switch::Cache])),
-        "`ab optimised` needs at least two switches; for a single one use `photofinish ab kv-cache`"
+        "`sweep optimised` needs at least two switches; for a single one use `photofinish sweep kv-cache`"
     );
     let elsewhere = request(&["compiler"], &[Switch::Jit]);
     let jit = StudyRequest { kind: StudyKind::Ab(vec!["jit".into()]), request: elsewhere }.plan(&Known);
-    assert_eq!(jit.unwrap_err().to_string(), "--switches is for `ab optimised`: leave it out");
+    assert_eq!(jit.unwrap_err().to_string(), "--switches is for `sweep optimised`: leave it out");
 }

@@ -496,13 +496,13 @@ pub(crate) fn complete(kind: SweepKind, request: &mut Request) -> Result<()> {
     Ok(())
 }
 
-/// Fills in the encoder and the batch of `ab padding`.
+/// Fills in the encoder and the batch of `sweep padding`.
 pub(crate) fn complete_padding(request: &mut Request) -> Result<()> {
     take_encoder(request);
     usual(&mut request.batch, &[32]);
     if request.batch.contains(&1) {
         return Err(Failure::usage(
-            "a single text has no padding: `ab padding` takes a --batch of 2 or more",
+            "a single text has no padding: `sweep padding` takes a --batch of 2 or more",
         ));
     }
     Ok(())
@@ -511,8 +511,8 @@ pub(crate) fn complete_padding(request: &mut Request) -> Result<()> {
 /// Why its models have no study of all optimisations.
 pub(crate) fn no_optimised(request: &Request) -> Failure {
     Failure::usage(format!(
-        "{} encodes texts: `ab optimised` switches the KV cache among others, and is for models that continue \
-         texts; `ab half`, `ab jit` and `ab padding` take an encoder",
+        "{} encodes texts: `sweep optimised` switches the KV cache among others, and is for models that continue \
+         texts; `sweep half`, `sweep jit` and `sweep padding` take an encoder",
         request.model()
     ))
 }

@@ -23,30 +23,39 @@ pub(super) const BASE: &str = "@base";
 /// Rules that may differ: the builds are the subject of the comparison.
 const VARIED: &str = "R10";
 
-pub(super) enum Base {
+pub(in crate::commands) enum Base {
     /// The workers of another build.
     Workers(PathBuf),
-    /// Another version of each.
-    Version(String),
+    /// Another version of each; of a checkout the framework with the version to judge, too.
+    Version { version: String, head: Option<String> },
 }
 
 impl Base {
-    pub(super) fn asked(args: &CheckArgs) -> Option<Base> {
+    pub(super) fn asked(args: &CheckArgs) -> Result<Option<Base>> {
+        if args.base.is_some() {
+            return Ok(Some(super::commits(args)?.0));
+        }
         let workers = args.base_workers.clone().map(Base::Workers);
-        workers.or_else(|| args.base_version.clone().map(Base::Version))
+        let version = |version| Base::Version { version, head: None };
+        Ok(workers.or_else(|| args.base_version.clone().map(version)))
     }
 
     /// The base of an engine, and the directory of its worker if that is another build's.
     fn base(&self, engine: &Engine, places: &Places) -> Result<(Engine, Option<&Path>)> {
         match self {
             Base::Workers(directory) => Ok((engine.clone(), Some(directory))),
-            Base::Version(version) => Ok((places.engine(&format!("{}@{version}", engine.base()))?, None)),
+            Base::Version { version, .. } => {
+                Ok((places.engine(&format!("{}@{version}", engine.base()))?, None))
+            }
         }
     }
 }
 
 pub(super) fn check(args: &CheckArgs, base: &Base, places: &Places) -> Result<(Document, Report)> {
     let mut asked = args.request.request();
+    if let Base::Version { head: Some(head), .. } = base {
+        asked.frameworks = vec![head.clone()];
+    }
     if let Some(reason) = pairing::too_few_rounds(&asked) {
         return Err(Failure::usage(render::regression::undecidable(&reason, "")));
     }
@@ -58,7 +67,7 @@ pub(super) fn check(args: &CheckArgs, base: &Base, places: &Places) -> Result<(D
                 directory.display()
             ))
         })?),
-        Base::Version(version) => Base::Version(version.clone()),
+        Base::Version { version, head } => Base::Version { version: version.clone(), head: head.clone() },
     };
     let bases = engines.iter().map(|engine| base.base(engine, places)).collect::<Result<Vec<_>>>()?;
     let all: Vec<Engine> = bases.iter().map(|(engine, _)| engine).chain(&engines).cloned().collect();
@@ -116,7 +125,7 @@ fn document(args: &CheckArgs, base: &Base, report: &Report) -> Document {
         records.into_iter().partition(|record| record.framework.ends_with(BASE));
     let kind = match base {
         Base::Workers(_) => Kind::Interleaved,
-        Base::Version(_) => Kind::Versions,
+        Base::Version { .. } => Kind::Versions,
     };
     let sides = sides(base, &baseline, &current, report);
     regression::interleaved((kind, sides), (&baseline, &current), report, &args.asked)
@@ -135,7 +144,7 @@ fn sides(base: &Base, baseline: &[Record], current: &[Record], report: &Report) 
             let side = Side::new(&directory.display().to_string(), baseline);
             (Side { git_commit, git_modified, ..side }, Side::new("this build", current))
         }
-        Base::Version(version) => {
+        Base::Version { version, .. } => {
             // Photofinish is the same on both sides.
             let side = |source: &str, records: &[Record]| Side {
                 git_commit: None,

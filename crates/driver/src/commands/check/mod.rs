@@ -20,7 +20,6 @@ use time::OffsetDateTime;
 use super::compare::{self, Destination, results_dir};
 use super::{archive, history};
 use crate::cli::commands::{CheckArgs, Output};
-use crate::cli::{Command, GateArgs, first_line, spelling};
 use crate::measure::provision::failure;
 use crate::measure::results::{self, REPORT};
 use crate::measure::{Places, places, progress};
@@ -41,13 +40,18 @@ pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
 fn checked(args: &CheckArgs) -> Result<u8> {
     progress::listen()?;
     let places = args.here.places.find()?;
-    if let Some(base) = interleaved::Base::asked(args) {
+    if let Some(base) = interleaved::Base::asked(args)? {
         let (document, report) = interleaved::check(args, &base, &places)?;
         return told(&document, args.output, Some(Path::new(&report.results)));
     }
     let results = results_dir(args.results_dir.as_ref(), &places);
     let history = results.join(HISTORY);
-    let asked = args.baseline.as_deref().unwrap_or(LATEST);
+    let Some(asked) = args.baseline.as_deref() else {
+        return Err(Failure::usage(
+            "check compares with --base REV (a commit of the framework in this checkout), --base-version VERSION, \
+             --base-workers DIR, or --baseline latest (or a RUN, a commit, a file): name one",
+        ));
+    };
     let (baseline, current, saved) = match args.current.as_deref() {
         Some(current) => {
             if args.request.say_what_to_measure() {
@@ -420,45 +424,26 @@ fn is_complete(run: &[Record]) -> bool {
     run.iter().all(|record| !record.interrupted && record.noise.is_none())
 }
 
-// `photofinish gate`: `check` between two commits of a framework.
+// `--base`: between two commits of a framework.
 
-/// A pull request that costs as much is one that people want to know of, and default comparisons find it.
-const THRESHOLD: &str = "3%";
-
-pub(crate) fn gate(args: &GateArgs) -> Result<u8> {
-    check(&Gate::find(args)?.check)
-}
-
-/// A gate whose checkout and commits were found.
-pub(super) struct Gate {
-    check: Box<CheckArgs>,
-    /// What is compared with what.
-    pub(super) sides: String,
-}
-
-impl Gate {
-    pub(super) fn find(args: &GateArgs) -> Result<Gate> {
-        let repository = Repository::at(&args.checkout).map_err(|error| failure(&error))?;
-        let commit = |revision: &String| repository.commit(revision).map_err(|error| failure(&error));
-        let (base, head) = (commit(&args.base)?, args.head.as_ref().map(commit).transpose()?);
-        let (framework, root) = (&args.framework, repository.root());
-        let version = head.as_ref().map_or(root.to_owned(), |head| repository.version(head));
-        let words =
-            ["photofinish", "check", "--frameworks", &format!("{framework}@{version}")].map(str::to_owned);
-        let base_version = ["--base-version".to_owned(), repository.version(&base)];
-        let has_threshold = args.check.iter().any(|word| word.starts_with("--threshold"));
-        let threshold = (!has_threshold).then(|| ["--threshold".to_owned(), THRESHOLD.to_owned()]);
-        let words = words.into_iter().chain(base_version).chain(threshold.into_iter().flatten());
-        let parsed = spelling::parse(words.chain(args.check.iter().cloned()));
-        match parsed.map_err(|error| Failure::usage(first_line(&error)))?.command {
-            Some(Command::Check(check)) => {
-                let head = head.map_or("the checkout as it is".to_owned(), |head| format!("commit {head}"));
-                let sides = format!("{framework} of {root}: {head}, against commit {base}");
-                Ok(Gate { check, sides })
-            }
-            _ => Err(Failure::usage("gate takes flags of `photofinish check`")),
-        }
-    }
+/// The version to judge and the one to compare it with, as `interleaved` has them, and the same in words.
+pub(super) fn commits(args: &CheckArgs) -> Result<(interleaved::Base, String)> {
+    let repository = Repository::at(&args.checkout).map_err(|error| failure(&error))?;
+    let commit = |revision: &String| repository.commit(revision).map_err(|error| failure(&error));
+    let base = args.base.as_ref().map(commit).transpose()?.unwrap_or_default();
+    let head = args.head.as_ref().map(commit).transpose()?;
+    let frameworks = args.request.request().frameworks;
+    let [framework] = frameworks.as_slice() else {
+        return Err(Failure::usage(
+            "--base is about one framework: --frameworks NAME, the one of the checkout",
+        ));
+    };
+    let root = repository.root();
+    let version = head.as_ref().map_or(root.to_owned(), |head| repository.version(head));
+    let head = head.map_or("the checkout as it is".to_owned(), |head| format!("commit {head}"));
+    let sides = format!("{framework} of {root}: {head}, against commit {base}");
+    let head = Some(format!("{framework}@{version}"));
+    Ok((interleaved::Base::Version { version: repository.version(&base), head }, sides))
 }
 
 #[cfg(test)]

@@ -143,7 +143,7 @@ fn equal(standing: &Standing<'_>, leaders: &[&str], margin: f64) -> String {
     format!("{} {equal} (within {} %): {figures} {}.", named(leaders), margin * 100.0, unit(metric))
 }
 
-/// "Too close to call: candle 54, tch 52 tokens/s; `--time-budget 6` would settle it."
+/// "Too close to call: candle 54, tch 52 tokens/s; `--time-budget 6m` would settle it."
 fn open(report: &Report, standing: &Standing<'_>, leaders: &[&str], verdicts: &[&Comparison]) -> String {
     let contest = match leaders {
         // One that none beats, and that does not beat all.
@@ -180,7 +180,7 @@ fn next<'a>(report: &Report, open: impl Iterator<Item = &'a Comparison>) -> Opti
             match minutes > LONGEST_MIN {
                 true => "more than an hour would settle it, or a quieter machine".to_owned(),
                 false if more > max as f64 => format!("`--rounds {more:.0}` would settle it"),
-                false => format!("`--time-budget {minutes:.0}` would settle it"),
+                false => format!("`--time-budget {minutes:.0}m` would settle it"),
             }
         }
         Rounds::Fixed(_) => format!("`--rounds {more:.0}` would settle it"),
