@@ -353,7 +353,7 @@ impl Fact {
     }
 }
 
-/// Size of the files needed to run a contender without its model (`docs/how-to/footprint.md`).
+/// Size of the files needed to run a contender without its model (`docs/how-to/install.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shipped {
     pub bytes: u64,

@@ -15,7 +15,7 @@ pub const WORK: &str = "What work";
 pub const EVIDENCE: &str = "How much evidence";
 pub const EXPERT: &str = "Expert";
 
-// Values that people expect and that are not supported, each with the reason: docs/reference/not-supported.md has the
+// Values that people expect and that are not supported, each with the reason: docs/explanation/limits.md has the
 // same.
 
 const OTHER_DEVICES: [&str; 14] = [

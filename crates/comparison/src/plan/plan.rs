@@ -131,7 +131,7 @@ const WARM_UP: f64 = 0.25;
 /// `docs/reference/measures.md`.
 const LEAD_IN: usize = 2;
 
-/// Fewest tokens of a prompt, of all its sequences together, that need no lead-in: `docs/evidence/notes.md`.
+/// Fewest tokens of a prompt, of all its sequences together, that need no lead-in: `docs/explanation/architecture.md`.
 const LONG_PROMPT: usize = 512;
 
 /// A comparison, ready to be measured.

@@ -16,7 +16,7 @@ const ENGINE_COPIES: f64 = 1.4;
 const FRAMEWORK: f64 = 250e6;
 
 /// The same for a reference: it may convert its weights once more, and load Python. Measured peaks, one
-/// process each on a model of 0.54 GB, are in `docs/evidence/notes.md`.
+/// process each on a model of 0.54 GB, are in `docs/explanation/architecture.md`.
 const REFERENCE_COPIES: f64 = 2.0;
 
 const WITH_PYTHON: f64 = 500e6;

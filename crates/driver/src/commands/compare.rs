@@ -56,6 +56,11 @@ pub(super) fn check(args: &CompareArgs) -> Result<()> {
             "--show-text writes text: take --format table or markdown; report.json has the tokens",
         ));
     }
+    let format = args.output.as_ref().and_then(|file| file.to_str());
+    if let Some(format) = format.filter(|name| ["json", "csv", "md", "markdown", "table"].contains(name)) {
+        let format = if format == "md" { "markdown" } else { format };
+        return Err(Failure::usage(format!("--output is a file; the format on stdout is --format {format}")));
+    }
     let page = args.output.as_ref().filter(|file| file.extension().is_some_and(|ending| ending == "html"));
     if let Some(file) = page {
         return Err(Failure::usage(format!(

@@ -1,4 +1,4 @@
-//! The time limit of a run (`docs/explanation/methodology.md`): it ends in time on any machine, also beside processes
+//! The time limit of a run (`docs/explanation/architecture.md`): it ends in time on any machine, also beside processes
 //! that use the CPUs.
 //!
 //! The limit begins with the first handshake. Its last seconds are for the verdicts and the table, so processes are
@@ -128,7 +128,7 @@ const BLOCKS: (usize, usize) = (2, 32);
 /// Standard deviations of a pair's log ratio that are assumed before anything is measured, and the weight of
 /// each in degrees of freedom, because two blocks or two rounds may resemble each other by luck. Found on
 /// two-core virtual machines: 31 tokens of each contender in slices differed by 2.3 to 4.8 %; a pair of
-/// processes differed by 2.3 to 3.7 % (`docs/explanation/methodology.md`).
+/// processes differed by 2.3 to 3.7 % (`docs/explanation/architecture.md`).
 const PRIOR: Prior = Prior { components: Components { within: 0.035, between: 0.03 }, worth: (4, 4) };
 
 /// Seconds for the end of a process, before one has ended: its last readings.
