@@ -251,13 +251,13 @@ fn row_by_blocks(tensor: &QTensor, x: &Tensor) -> Result<Tensor> {
 }
 
 /// Whether candle repacks this weight. Only this one of its public functions depends on it.
-#[cfg(not(feature = "before-0-11"))]
+#[cfg(not(feature = "before-0-11-1"))]
 fn is_repacked(tensor: &QTensor, row: &Tensor) -> Result<bool> {
     Ok(QTensor::gemv_fused_shared_lhs(&[tensor], row)?.is_some())
 }
 
-/// candle has repacked weights since 0.11.
-#[cfg(feature = "before-0-11")]
+/// candle says so since 0.11.1.
+#[cfg(feature = "before-0-11-1")]
 fn is_repacked(_: &QTensor, _: &Tensor) -> Result<bool> {
     Ok(false)
 }

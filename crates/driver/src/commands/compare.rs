@@ -22,6 +22,7 @@ use super::history::{export_runs, prepare_export};
 use super::study;
 use crate::cli::{Command, CompareArgs, Format, RequestArgs, first_line, spelling};
 use crate::measure::perf;
+use crate::measure::progress::Progress;
 use crate::measure::results::{self, ENVIRONMENT, PLAN, REPORT, SAMPLES};
 use crate::measure::{self, Places, Results, Session, arithmetic, places, progress, resolve};
 use crate::output::{print, screen};
@@ -242,8 +243,11 @@ pub(crate) fn measure(
     let (evidence, mut results) = session.compare(arithmetic.as_ref(), &rules)?;
     let directory = results.directory().display().to_string();
     let facts = Facts { environment, plan, model, evidence, results: directory };
+    let progress = Progress::new(1, None, destination.quiet);
+    progress.message("all rounds are done: verdicts, page and pictures");
     let report = Report::new(&facts);
     let unsaved = save(&report, &facts.evidence, &mut results, destination.history);
+    progress.done();
     Ok((report, unsaved))
 }
 

@@ -21,7 +21,7 @@ pub struct Progress {
     rounds: usize,
     /// The interval of the leading pair after the last round.
     leading: String,
-    /// When the rounds are expected to end, with a word before the remaining time.
+    /// When the comparison is expected to end, with a word before the remaining time.
     end: Option<(Instant, String)>,
     /// Columns of a line; `None` if they are not known.
     width: Option<NonZeroUsize>,
@@ -40,7 +40,8 @@ struct Lines {
 const LONGEST_SILENCE: Duration = Duration::from_secs(4);
 
 impl Progress {
-    pub fn new(rounds: usize, quiet: bool) -> Progress {
+    /// `limit_s`: seconds in which the comparison ends, if they are limited.
+    pub fn new(rounds: usize, limit_s: Option<f64>, quiet: bool) -> Progress {
         let shown = !quiet && std::io::stderr().is_terminal();
         let bar = if shown { ProgressBar::new(rounds as u64) } else { ProgressBar::hidden() };
         // `wide_msg` is cut to the terminal's width, so that the line stays one line.
@@ -52,13 +53,13 @@ impl Progress {
         }
         // The thread sleeps between lines, like the bar's.
         let lines = (!shown && !quiet).then(|| Lines::printed_by_a_thread(bar.clone()));
-        Progress { bar, quiet, rounds, leading: String::new(), end: None, width: width(), lines }
+        let end = limit_s.map(|seconds| (now() + Duration::from_secs_f64(seconds), "at most ".to_owned()));
+        Progress { bar, quiet, rounds, leading: String::new(), end, width: width(), lines }
     }
 
     pub(crate) fn running(&self, round: Round, what: &str) {
-        let left = self.end.as_ref().map_or_else(String::new, |(end, word)| left(*end, word, now()));
         let (number, rounds) = (round.number + 1, self.rounds);
-        self.message(&format!("{left}round {number} of up to {rounds}: {what}{}", self.leading));
+        self.message(&format!("round {number} of up to {rounds}: {what}{}", self.leading));
     }
 
     /// A turn in a block, counted from 0.
@@ -72,10 +73,14 @@ impl Progress {
         self.leading = leading.map_or_else(String::new, |text| format!(" · {text}"));
         // More than a year is too long for a bar to count down.
         let wait = |seconds: f64| Duration::from_secs_f64(seconds.clamp(0.0, 3e7));
-        self.end = left.map(|(seconds, word)| (now() + wait(seconds), word.to_owned()));
+        if let Some((seconds, word)) = left {
+            self.end = Some((now() + wait(seconds), word.to_owned()));
+        }
     }
 
     pub fn message(&self, text: &str) {
+        let left = self.end.as_ref().map_or_else(String::new, |(end, word)| left(*end, word, now()));
+        let text = &format!("{left}{text}");
         if let Some(lines) = &self.lines {
             *lines.message.lock().unwrap_or_else(PoisonError::into_inner) = text.to_owned();
             return;
