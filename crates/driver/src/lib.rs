@@ -27,6 +27,12 @@ pub fn main() -> ExitCode {
         let _ = output::print(&text);
         return ExitCode::SUCCESS;
     }
+    for flag in
+        spelling::flags_as_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))
+    {
+        let name = flag[2..].to_uppercase().replace('-', "_");
+        protocol::say!("warning: PHOTOFINISH_{name} is not read: give {flag}");
+    }
     let typed = spelling::Typed::new(words);
     if let Some(hint) = &typed.hint {
         protocol::say!("hint: {hint}");

@@ -283,11 +283,12 @@ impl Arm {
         }
         match &self.workers {
             None => engine,
-            Some(directory) => Engine {
-                name: self.label.clone(),
-                worker: directory.join(&engine.worker).display().to_string(),
-                ..engine
-            },
+            Some(directory) => {
+                // A program that a user's file names by its path has the same name in the other build.
+                let file = engine.worker.rsplit('/').next().unwrap_or_default();
+                let worker = directory.join(file).display().to_string();
+                Engine { name: self.label.clone(), worker, ..engine }
+            }
         }
     }
 }

@@ -205,6 +205,16 @@ fn flags_of_all(words: &[OsString]) -> usize {
     count
 }
 
+/// Flags of `compare` that are given as variables of the environment, which are not read.
+pub(crate) fn flags_as_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+    let compare = Cli::command().find_subcommand("compare").cloned().unwrap_or_default();
+    let is_flag = |name: &String| compare.get_arguments().any(|flag| flag.get_long() == Some(name));
+    let flags =
+        names.filter_map(|name| Some(name.strip_prefix("PHOTOFINISH_")?.to_lowercase().replace('_', "-")));
+    // The tests' own.
+    flags.filter(|name| name != "seed" && is_flag(name)).map(|name| format!("--{name}")).collect()
+}
+
 /// Whether a word names a model's file or directory, and no command.
 fn is_model(word: &str) -> bool {
     let is_file =
@@ -389,6 +399,12 @@ mod tests {
         }
         assert_eq!(Typed::new(["photofinish", "compare", "--prompt", "generate"]).hint, None);
         assert_eq!(Typed::new(["photofinish", "history"]).hint, None);
+    }
+
+    #[test]
+    fn a_flag_as_a_variable_is_named() {
+        let names = ["PHOTOFINISH_TIME_BUDGET", "PHOTOFINISH_MIRROR", "THREADS", "PHOTOFINISH_SEED"];
+        assert_eq!(flags_as_variables(names.map(str::to_owned).into_iter()), ["--time-budget"]);
     }
 
     #[test]

@@ -41,7 +41,13 @@ impl<'a> Crew<'a> {
             Worker { own_caches, ready_bytes, filler_seed: Some(plan.seed), ..worker }
         };
         let workers = plan.contenders.iter().map(worker).collect();
-        Ok(Crew { plan, bundle, workers, scratch, progress: Progress::new(plan.rounds.max(), plan.limit_s(), quiet) })
+        Ok(Crew {
+            plan,
+            bundle,
+            workers,
+            scratch,
+            progress: Progress::new(plan.rounds.max(), plan.limit_s(), quiet),
+        })
     }
 }
 

@@ -108,7 +108,9 @@ impl Session<'_> {
             if !asked || self.recorder.is_absent(contender) || progress::requested() {
                 continue;
             }
-            self.crew.progress.message(&format!("computing the reference output: {} in f32", contender.label));
+            self.crew
+                .progress
+                .message(&format!("computing the reference output: {} in f32", contender.label));
             let quantised = self.crew.plan.precision.is_quantised();
             let precision = if quantised { self.crew.plan.precision } else { Precision::F32 };
             let in_f32 = Contender { precision, ..contender.clone() };

@@ -48,7 +48,9 @@ impl Session<'_> {
                 break;
             }
             let framework = contender.label.clone();
-            self.crew.progress.message(&format!("{framework}: whose arithmetic it is, in an untimed process"));
+            self.crew
+                .progress
+                .message(&format!("{framework}: whose arithmetic it is, in an untimed process"));
             let observed = self.crew.own_code(index, &rules).map_err(|failure| failure.to_string());
             self.recorder.record(Fact::OwnCode { framework, observed });
         }

@@ -52,7 +52,9 @@ impl Session<'_> {
         let mut reasons = Vec::new();
         for index in candidates {
             let contender = &self.crew.plan.contenders[index];
-            self.crew.progress.message(&format!("computing the reference output: {} in f32", contender.label));
+            self.crew
+                .progress
+                .message(&format!("computing the reference output: {} in f32", contender.label));
             match self.crew.reference_by(index) {
                 Ok(own) => return Some(References::new(index, own)),
                 Err(reason) => {

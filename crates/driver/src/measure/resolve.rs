@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, Once, OnceLock};
 
 use bundle::{Bundle, Precision};
 use comparison::facts::run::RunFailure;
@@ -133,7 +133,14 @@ fn check_batches(request: &Request, places: &Places) -> Result<()> {
 }
 
 fn drafted(request: &Request, engines: Vec<Engine>, places: &Places) -> Result<Draft> {
-    Draft::new(request, engines, suite(&request.prompts, places)?, available_threads())
+    static SAID: Once = Once::new();
+    let available = available_threads();
+    if let Some(threads) = request.threads.iter().find(|threads| **threads as usize > available) {
+        SAID.call_once(|| {
+            protocol::say!("warning: --threads {threads} is more than the {available} CPUs of this process");
+        });
+    }
+    Draft::new(request, engines, suite(&request.prompts, places)?, available)
 }
 
 /// The model in its role: a masked-diffusion model as a token-by-token decoder, if that is asked for.

@@ -226,6 +226,16 @@ mod interleaved {
         let labels: Vec<&Value> = array(&report["rows"]).iter().map(|row| &row["framework"]).collect();
         assert_eq!(labels, ["one@base", "one"]);
         assert_eq!(report["floor"], json!([]), "two builds are no A/A control");
+        // A program of the user's own, named by its path: the base is the file of the same name.
+        let own = build(&installation, "own", ["", "", ""]) + "/engine-mock";
+        let options: String =
+            QUIET.iter().map(|(option, value)| format!("{option} = \"{value}\"\n")).collect();
+        installation.of_worker("app", "mock", &own, &format!("[options]\n{options}"));
+        let model = installation.path("model").display().to_string();
+        let line = format!("check --base-workers {faster} --frameworks app --model {model} --rounds 8");
+        let line = format!("{line} --cold-load off --format json");
+        let document = installation.run(&line).exits(4).json();
+        assert!(regressions(&document).contains(&("app", "throughput")), "{document}");
         let old = build(&installation, "old", ["", "", r#"s/"protocol":[0-9]*/"protocol":1/"#]);
         check(&installation, &old, "").refused(&["base's worker of one", "protocol 1", "--baseline"]);
         check(&installation, "no/such", "").refused(&["--base-workers no/such"]);

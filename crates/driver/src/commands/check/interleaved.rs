@@ -98,9 +98,9 @@ fn arms((base, workers): &(Engine, Option<&Path>), engine: &Engine) -> [Arm; 2] 
 fn handshake(bases: &[(Engine, Option<&Path>)], asked: &Request, places: &Places) -> Result<()> {
     let arms = asked.study.arms.iter().filter(|arm| arm.label.ends_with(BASE));
     for (arm, (engine, workers)) in arms.zip(bases) {
-        if workers.is_some() && engine.worker.contains('/') {
+        if workers.is_some() && engine.worker.starts_with("{root}/") {
             return Err(Failure::usage(format!(
-                "{} is a program that no build makes: leave it out of an interleaved check",
+                "{} is a script of this program, which no build makes: leave it out of an interleaved check",
                 engine.name
             )));
         }
