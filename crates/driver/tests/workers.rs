@@ -51,12 +51,7 @@ fn worker(binary: PathBuf, path: &[PathBuf], timeout: Duration) -> Worker {
 }
 
 /// The lines of all phases and the conclusion, or of the phases up to the first that is broken.
-fn checked(worker: &Worker, is_to_the_end: bool) -> String {
-    compared(worker, None, is_to_the_end)
-}
-
-/// The same, with the logits of a reference.
-fn compared(worker: &Worker, reference: Option<&Worker>, is_to_the_end: bool) -> String {
+fn checked(worker: &Worker, reference: Option<&Worker>, is_to_the_end: bool) -> String {
     let bundle = bundle();
     let subject = Subject {
         worker,
@@ -81,7 +76,7 @@ fn compared(worker: &Worker, reference: Option<&Worker>, is_to_the_end: bool) ->
 fn the_mock_holds() {
     let mock = binaries().join("engine-mock");
     assert!(mock.is_file(), "build it first: cargo build --release -p engine-mock");
-    let text = checked(&worker(mock, &[], Duration::from_secs(60)), true);
+    let text = checked(&worker(mock, &[], Duration::from_secs(60)), None, true);
     assert!(text.ends_with("The worker holds protocol 12: 10 phases."), "{text}");
 }
 
@@ -101,7 +96,7 @@ fn the_references_worker_in_python_holds_and_declines_the_probe() {
         "#!/bin/sh\nPYTHONPATH={} exec python3 -B -m reference_worker fake \"$@\"\n",
         sources.display()
     ));
-    let text = checked(&worker(launcher, &[], Duration::from_secs(60)), true);
+    let text = checked(&worker(launcher, &[], Duration::from_secs(60)), None, true);
     assert!(text.contains("probe     declined, which it may: unsupported: the machine"), "{text}");
     assert!(text.contains("9 phases; it declines 1, which it may. A comparison needs more"), "{text}");
 }
@@ -109,11 +104,11 @@ fn the_references_worker_in_python_holds_and_declines_the_probe() {
 #[test]
 fn what_is_no_program_is_said() {
     let (_directory, file) = script("print('hello')\n");
-    let text = checked(&worker(file.clone(), &[], Duration::from_secs(5)), true);
+    let text = checked(&worker(file.clone(), &[], Duration::from_secs(5)), None, true);
     assert!(text.contains("#!/usr/bin/env python3"), "{text}");
     assert!(text.ends_with("1 of 10 phases; 9 were not tried; fix these first."), "{text}");
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
-    let text = checked(&worker(file, &[], Duration::from_secs(5)), true);
+    let text = checked(&worker(file, &[], Duration::from_secs(5)), None, true);
     assert!(text.contains("make it executable: chmod +x"), "{text}");
 }
 
@@ -165,7 +160,7 @@ fn patched(patches: &[(&str, &str)], timeout: Duration) -> String {
     let candle = binaries().join("engine-candle");
     assert!(candle.is_file(), "build it first: cargo build --release -p engine-candle");
     let candle = worker(candle, &[], Duration::from_secs(60));
-    compared(&worker(file, &python(), timeout), Some(&candle), false)
+    checked(&worker(file, &python(), timeout), Some(&candle), false)
 }
 
 #[test]
@@ -181,7 +176,7 @@ fn the_example_holds() {
 fn what_a_comparison_misses_is_named() {
     for (patches, said) in [
         (
-            &[(PREALLOCATED, "\"growing\"")][..],
+            &[("\"preallocated\"", "\"growing\"")][..],
             "line 3, `in_effect.kv_cache`: \"growing\", which rule R13 strikes",
         ),
         (
@@ -197,7 +192,7 @@ fn what_a_comparison_misses_is_named() {
         let text = patched(patches, Duration::from_secs(60));
         let lacks = text.lines().filter(|line| line.contains("in a comparison: "));
         assert_eq!(lacks.filter(|line| line.contains(said)).count(), 1, "{said}:\n{text}");
-        assert!(text.ends_with("see the lines \"in a comparison\"."), "{text}");
+        assert!(text.ends_with("A comparison needs more: see above."), "{text}");
     }
 }
 
@@ -211,7 +206,6 @@ const LOADED: &str = "    start, model = now(), Model(file, job[\"model\"])\n";
 const DONE: &str = "    send(\"done\")\n";
 const FAILED: &str = "    send(\"failed\", ";
 const MEASURED: &str = "    count, warm, ran, gaps, wall_ns = ";
-const PREALLOCATED: &str = "\"preallocated\"";
 /// The context is in no request, and then in no file of logits.
 const APPENDS: (&str, &str) = ("        if context[0]:\n", "        if False:\n");
 const PREFIX: (&str, &str) =

@@ -46,17 +46,14 @@ pub(crate) fn worker_check(args: &WorkerCheckArgs) -> Result<u8> {
     let bundle = provision::model(&places, &wanted, args.here.quiet)?;
     of_texts(&bundle)?;
     // In f32 the tolerance is narrow enough to find a mistake in two layers.
-    let reference = match configs::engine(&places.configs, REFERENCE) {
-        Ok(engine) if args.precision == Precision::F32 => Some(engine),
-        _ => None,
-    };
+    let reference = configs::engine(&places.configs, REFERENCE).ok();
     let reference = reference.filter(|engine| places.binary(&engine.worker).is_file()).map(|engine| {
         let contender = Contender::new(REFERENCE.to_owned(), engine, &request, available_threads());
         worker::worker(&contender, None, &places, (request.timeout_s, request.huge_pages))
     });
     let subject = Subject {
         worker: &worker,
-        reference: reference.as_ref(),
+        reference: reference.as_ref().filter(|_| args.precision == Precision::F32),
         bundle: &bundle,
         precision: args.precision,
         device: &request.device,

@@ -124,10 +124,7 @@ pub fn conclusion(held: Held) -> String {
     let Held { holds, declined, broken, not_tried, lacks } = held;
     let version = protocol::VERSION;
     if held.all() {
-        let lacks = match lacks {
-            0 => "",
-            _ => " A comparison needs more: see the lines \"in a comparison\".",
-        };
+        let lacks = if lacks == 0 { "" } else { " A comparison needs more: see above." };
         let rest =
             if declined == 0 { String::new() } else { format!("; it declines {declined}, which it may") };
         return format!("The worker holds protocol {version}: {holds} phases{rest}.{lacks}");

@@ -86,8 +86,7 @@ pub(crate) fn loaded(loaded: &Loaded, talk: &mut Talk<'_>) {
     let text = "the job switched the cache off; send \"recomputed\" and compute the whole prefix each time";
     let is_other = in_effect.kv_cache != KvCachePolicy::Recomputed;
     talk.wrong(is_off && is_other, "in_effect.kv_cache", text);
-    let text = "\"growing\", which rule R13 strikes beside one that is preallocated; make room for context, prompt and new \
-                tokens before the request, and send \"preallocated\"";
+    let text = "\"growing\", which rule R13 strikes beside \"preallocated\"; allocate it before the request";
     talk.lacking(in_effect.kv_cache == KvCachePolicy::Growing, "in_effect.kv_cache", text);
     let (file, bytes) = (&loaded.weights_file, loaded.weights_bytes);
     match std::fs::metadata(file.as_str()) {
@@ -215,7 +214,7 @@ pub(crate) fn usage(usage: &Usage, (told, seen): (Duration, Duration), talk: &mu
         told.unwrap_or("null")
     );
     talk.wrong(told != Some(hash), "weights_sha256", text);
-    let text = "null: its column has no peak memory; send the highest of the run (Linux: VmHWM in /proc/self/status)";
+    let text = "null: its column has no peak memory; send that of the run (VmHWM in /proc/self/status)";
     talk.lacking(usage.peak_bytes.is_none(), "peak_bytes", text);
     let times = usage.thread_cpu_ns.as_deref().unwrap_or_default();
     let is_falling = times.is_sorted_by(|one, next| one >= next);
@@ -368,8 +367,8 @@ pub(crate) fn agreed(
     let tolerance = Tolerance::for_precision(talk.subject.precision);
     let of = shapes(cases, prompt_last_only, talk);
     let objection = |cases: &[Case], talk: &Talk<'_>| {
-        let (framework, logits) = (String::new(), talk.referred(cases, &of)?);
-        let reference = Reference { framework, outputs: Vec::new(), logits, unquantised: None };
+        let logits = talk.referred(cases, &of)?;
+        let reference = Reference { framework: "".into(), outputs: vec![], logits, unquantised: None };
         let found = parity::compare(&reference, &ours, TokenAgreement::default(), tolerance).ok()?;
         Some((found.broken, reference.logits))
     };
@@ -392,8 +391,8 @@ fn first_apart(ours: &[Logits], theirs: &[Logits], tolerance: Tolerance) -> Opti
     ours.iter().zip(theirs).enumerate().find_map(|(case, (ours, theirs))| {
         let mut pairs = ours.values.iter().zip(&theirs.values);
         let at = pairs.position(|(ours, theirs)| (ours - theirs).abs() > limit)?;
-        let position = at / ours.vocabulary % ours.positions;
-        Some(format!("; the first such position is {position} of case.{case} in the file"))
+        let at = at / ours.vocabulary % ours.positions;
+        Some(format!("; the first such position is {at} of case.{case} in the file"))
     })
 }
 
