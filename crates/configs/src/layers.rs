@@ -27,6 +27,11 @@ impl Layers {
         &self.base
     }
 
+    /// Whether the file of this name is the user's.
+    pub(crate) fn is_users(&self, kind: &str, name: &str) -> bool {
+        self.user.as_ref().is_some_and(|user| file(user, kind, name).is_file())
+    }
+
     /// The user's file of this name, if it hides one of the base. `kind` is `engines`, `models` or `suites`.
     pub fn hiding(&self, kind: &str, name: &str) -> Option<PathBuf> {
         let own = file(self.user.as_ref()?, kind, name);

@@ -45,6 +45,10 @@ pub struct Engine {
     /// Set by [`engine`] from the file's name. Files do not have it; results do.
     #[serde(default)]
     pub name: String,
+    /// Whether the worker is a user's program, which a file of the user's names by its path. Files do not have it;
+    /// results do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub yours: bool,
     /// The framework that the worker must report.
     pub framework: String,
     /// Package and binary; a path, absolute or below `{root}`, for one that cargo does not build. `{root}` is the
@@ -381,14 +385,18 @@ pub fn engine(configs: &Layers, name: &str) -> Result<Engine> {
     }
     let path = known(configs, ("engines", "framework"), name, "")?;
     let engine: Engine = read(&path)?;
-    let given = [("name", !engine.name.is_empty()), ("version", engine.version.is_some())];
+    let given =
+        [("name", !engine.name.is_empty()), ("version", engine.version.is_some()), ("yours", engine.yours)];
     if let Some((field, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
         return Err(ConfigError(format!(
-            "{}: unknown field `{field}`: the file's name is the engine's, and a version is typed behind it",
+            "{}: unknown field `{field}`: the file's name is the engine's, its directory says whose it is, and a version \
+             is typed behind the name",
             path.display()
         )));
     }
-    Ok(Engine { name: name.to_owned(), ..engine })
+    // A name, or a path in the checkout, is a worker of this project with options of the user's.
+    let yours = configs.is_users("engines", name) && Path::new(&engine.worker).is_absolute();
+    Ok(Engine { name: name.to_owned(), yours, ..engine })
 }
 
 pub fn engines(configs: &Layers) -> Result<Vec<Engine>> {
@@ -511,6 +519,17 @@ mod tests {
         let directory = directory(&[("quick", "")]);
         let error = engine(&Layers::single(directory.path()), "slow").unwrap_err().to_string();
         assert_eq!(error, "unknown framework \"slow\"; there are quick");
+    }
+
+    #[test]
+    fn a_program_that_a_users_file_names_by_its_path_is_yours() {
+        let file = |worker: &str| format!("framework = \"f\"\nworker = {worker:?}\nsummary = \"\"\n");
+        let (program, name) = (file("/srv/worker.py"), file("engine-f"));
+        let base = directory(&[("shipped", &program)]);
+        let user = directory(&[("mine", &program), ("variant", &name)]);
+        let layers = Layers::single(base.path()).under(Some(user.path().to_owned()));
+        let yours = |name| engine(&layers, name).unwrap().yours;
+        assert_eq!(["shipped", "mine", "variant"].map(yours), [false, true, false]);
     }
 
     #[test]

@@ -268,6 +268,7 @@ fn checked(binary: PathBuf, environment: BTreeMap<String, String>) -> Result<Str
     let worker = Worker::new(binary, environment, LONG);
     let subject = Subject {
         worker: &worker,
+        reference: None,
         bundle: &bundle,
         precision: Precision::F32,
         device: "cpu",

@@ -51,10 +51,11 @@ fn worker(binary: PathBuf, path: &[PathBuf], timeout: Duration) -> Worker {
 }
 
 /// The lines of all phases and the conclusion, or of the phases up to the first that is broken.
-fn checked(worker: &Worker, is_to_the_end: bool) -> String {
+fn checked(worker: &Worker, reference: Option<&Worker>, is_to_the_end: bool) -> String {
     let bundle = bundle();
     let subject = Subject {
         worker,
+        reference,
         bundle: &bundle,
         precision: Precision::F32,
         device: "cpu",
@@ -75,7 +76,7 @@ fn checked(worker: &Worker, is_to_the_end: bool) -> String {
 fn the_mock_holds() {
     let mock = binaries().join("engine-mock");
     assert!(mock.is_file(), "build it first: cargo build --release -p engine-mock");
-    let text = checked(&worker(mock, &[], Duration::from_secs(60)), true);
+    let text = checked(&worker(mock, &[], Duration::from_secs(60)), None, true);
     assert!(text.ends_with("The worker holds protocol 12: 10 phases."), "{text}");
 }
 
@@ -95,19 +96,19 @@ fn the_references_worker_in_python_holds_and_declines_the_probe() {
         "#!/bin/sh\nPYTHONPATH={} exec python3 -B -m reference_worker fake \"$@\"\n",
         sources.display()
     ));
-    let text = checked(&worker(launcher, &[], Duration::from_secs(60)), true);
+    let text = checked(&worker(launcher, &[], Duration::from_secs(60)), None, true);
     assert!(text.contains("probe     declined, which it may: unsupported: the machine"), "{text}");
-    assert!(text.ends_with("9 phases; it declines 1, which it may."), "{text}");
+    assert!(text.contains("9 phases; it declines 1, which it may. A comparison needs more"), "{text}");
 }
 
 #[test]
 fn what_is_no_program_is_said() {
     let (_directory, file) = script("print('hello')\n");
-    let text = checked(&worker(file.clone(), &[], Duration::from_secs(5)), true);
+    let text = checked(&worker(file.clone(), &[], Duration::from_secs(5)), None, true);
     assert!(text.contains("#!/usr/bin/env python3"), "{text}");
     assert!(text.ends_with("1 of 10 phases; 9 were not tried; fix these first."), "{text}");
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
-    let text = checked(&worker(file, &[], Duration::from_secs(5)), true);
+    let text = checked(&worker(file, &[], Duration::from_secs(5)), None, true);
     assert!(text.contains("make it executable: chmod +x"), "{text}");
 }
 
@@ -147,7 +148,8 @@ fn the_worker_in_python_keeps_the_rules_that_need_numpy() {
     }
 }
 
-/// Checks the example with these pieces of its text replaced, up to the first phase that is broken.
+/// Checks the example with these pieces of its text replaced, up to the first phase that is broken. Its logits are
+/// compared with candle's.
 fn patched(patches: &[(&str, &str)], timeout: Duration) -> String {
     let mut text = example();
     for (old, new) in patches {
@@ -155,30 +157,59 @@ fn patched(patches: &[(&str, &str)], timeout: Duration) -> String {
         text = text.replace(old, new);
     }
     let (_directory, file) = script(&text);
-    checked(&worker(file, &python(), timeout), false)
+    let candle = binaries().join("engine-candle");
+    assert!(candle.is_file(), "build it first: cargo build --release -p engine-candle");
+    let candle = worker(candle, &[], Duration::from_secs(60));
+    checked(&worker(file, &python(), timeout), Some(&candle), false)
 }
 
 #[test]
 fn the_example_holds() {
     let text = patched(&[], Duration::from_secs(60));
     assert!(text.ends_with("which it may.") && text.matches(" holds: ").count() >= 5, "{text}");
-    assert!(example().lines().count() < 100, "the example is short");
+    assert_eq!(text.matches(", which are the reference's").count(), 2, "{text}");
+    assert!(example().lines().count() <= 120, "the example is short");
+}
+
+/// The protocol allows each of these, and a comparison strikes it or has no figure.
+#[test]
+fn what_a_comparison_misses_is_named() {
+    for (patches, said) in [
+        (
+            &[("\"preallocated\"", "\"growing\"")][..],
+            "line 3, `in_effect.kv_cache`: \"growing\", which rule R13 strikes",
+        ),
+        (
+            &[("peak_bytes=memory()[\"peak_bytes\"], ", "")],
+            "`peak_bytes`: null: its column has no peak memory",
+        ),
+        (
+            &[("/ np.sqrt(np.float32(size))", "/ np.float32(size)")],
+            "which rule R11 strikes; the first such position is 1 of case.0 in the file",
+        ),
+        (&[APPENDS, PREFIX], "which rule R11 strikes; without the `context` they would be right"),
+    ] {
+        let text = patched(patches, Duration::from_secs(60));
+        let lacks = text.lines().filter(|line| line.contains("in a comparison: "));
+        assert_eq!(lacks.filter(|line| line.contains(said)).count(), 1, "{said}:\n{text}");
+        assert!(text.ends_with("A comparison needs more: see above."), "{text}");
+    }
 }
 
 /// Pieces of the example, and their broken replacements.
 const BUILD: &str = r#""build": {"profile": "release", "toolchain": f"CPython {sys.version.split()[0]}"}"#;
 const STARTED: &str = "    send(\"started\", runtime_ns=now() - BEGAN, memory=memory())\n";
-const COLD: &str = "    send(\"cold_start\", marks_ns=cold[\"marks_ns\"], memory=memory())\n";
-const WARM: &str = "    send(\"warmup\", iterations=iterations, settled=False, memory=memory())\n";
 const MARKS: &str = r#""marks_ns": marks, "#;
 const SAMPLE: &str = r#"send("sample", **sample)"#;
-const TWICE: &str = "send(\"sample\", **sample)\n        send(\"sample\", **sample)";
-const LOADED: &str = "    weights = load_file(file)\n";
-const CHATTER: &str = "    weights = load_file(file)\n    print('Loading …', file=out)\n";
-const DONE: &str = "        send(\"done\")\n";
-const FAILED: &str =
-    "    send(\"failed\", kind=kind, reason=f\"{type(error).__name__}: {error}\")\n    sys.exit(1)\n";
-const MEASURED: &str = "    cases, count, wall_ns = ";
+const TWICE: &str = "send(\"sample\", **sample)\n            send(\"sample\", **sample)";
+const LOADED: &str = "    start, model = now(), Model(file, job[\"model\"])\n";
+const DONE: &str = "    send(\"done\")\n";
+const FAILED: &str = "    send(\"failed\", ";
+const MEASURED: &str = "    count, warm, ran, gaps, wall_ns = ";
+/// The context is in no request, and then in no file of logits.
+const APPENDS: (&str, &str) = ("        if context[0]:\n", "        if False:\n");
+const PREFIX: (&str, &str) =
+    (r#"np.hstack([case["context"], case["prompts"]])"#, r#"np.array(case["prompts"])"#);
 
 /// A test for each way of breaking the example: its name, the time limit in seconds, the replacements in the
 /// worker's text, and the parts of a line that must be printed.
@@ -199,11 +230,11 @@ broken! {
     seconds_in_the_place_of_nanoseconds_are_named(60)
         [("from time import monotonic_ns as now", "from time import monotonic as now")]
         => ["`runtime_ns`: invalid type: floating point", "time.monotonic_ns()"];
-    a_missing_field_is_named(60) [("memory=memory(), wall_ns=wall_ns,", "memory=memory(),")]
+    a_missing_field_is_named(60) [("wall_ns=wall_ns, ", "")]
         => ["missing field `wall_ns`"];
     a_missing_event_is_named(60) [(STARTED, "")]
         => ["line 2: `loaded` came where `started` must come, or `started` is missing"];
-    a_wrong_order_is_named(60) [(COLD, ""), (WARM, &format!("{WARM}{COLD}"))]
+    a_wrong_order_is_named(60) [("send(\"cold_start\", ", "send(\"warmup\", ")]
         => ["line 4: `warmup` came where `cold_start` must come"];
     an_answer_for_another_case_is_named(60) [(SAMPLE, r#"send("sample", **{**sample, "case": 0})"#)]
         => ["line 10, `case`: 0, but the turn asked for case 1"];
@@ -212,7 +243,7 @@ broken! {
     a_count_of_marks_that_does_not_fit_is_named(60) [(MARKS, r#""marks_ns": marks[1:], "#)]
         => ["marks_ns`: 2 for 3 new tokens"];
     a_cold_start_that_ends_at_its_first_token_is_named(60)
-        [("cold = request(0, cases[0], count)", "cold = request(0, cases[0], 1)")]
+        [("request(model, 0, cases[0], count, start)", "request(model, 0, cases[0], 1, start)")]
         => ["line 4, `marks_ns`: 1 for 3"];
     a_time_of_zero_is_named(60) [(MARKS, r#""marks_ns": [0, *marks[1:]], "#)]
         => ["line 4, `marks_ns`: 0 is impossible", "time.monotonic_ns()"];
@@ -224,18 +255,20 @@ broken! {
         => ["the lines were in a buffer; flush stdout after every line"];
     a_worker_that_waits_for_something_else_is_named(5)
         [(MEASURED, &format!("    sys.stdin.read()\n{MEASURED}"))] => ["`cold_start` did not come within 5 s"];
-    chatter_on_stdout_is_named(60) [(LOADED, CHATTER)]
+    chatter_on_stdout_is_named(60) [(LOADED, &format!("{LOADED}    print('Loading …', file=out)\n"))]
         => ["line 3: not a JSON object: \"Loading …\"", "print everything else to stderr"];
-    an_exit_code_is_named(60) [(DONE, &format!("{DONE}        os._exit(3)\n"))]
+    an_exit_code_is_named(60) [(DONE, &format!("{DONE}    os._exit(3)\n"))]
         => ["exit code 3 after `done`; exit with 0"];
-    a_failure_that_is_not_told_is_named(60) [(FAILED, "    raise\n")]
+    a_failure_that_is_not_told_is_named(60) [(FAILED, &format!("    raise\n{FAILED}"))]
         => ["`hello` did not come: it ended with exit code 1", "NotImplementedError", "send {\"event\": \"failed\""];
     a_parity_file_of_another_shape_is_named(60)
-        [("logits(ids)[:, kept:].copy()", "logits(ids)[:, kept + 1:].copy()")]
+        [("for n, piece in enumerate(pieces)])", "for n, piece in enumerate(pieces)])[:, 1:].copy()")]
         => ["case.0 in the file has shape [1, 7, 256]", "here [1, 8, 256]"];
     tokens_that_are_not_its_own_choice_are_named(60)
-        [("logits(feed)[:, -1].argmax(-1)", "logits(feed)[:, -1].argmin(-1)")]
+        [("model.last.argmax(-1)", "model.last.argmin(-1)")]
         => ["`file`: its logits choose token", "but request 0 answered"];
+    a_context_that_is_left_out_of_requests_alone_is_named(60) [APPENDS]
+        => ["case.0 in the file, but request 0 answered", "after the case's `context`"];
     another_precision_than_asked_is_named(60)
         [(r#"IN_EFFECT = {"precision": "f32""#, r#"IN_EFFECT = {"precision": "f16""#)]
         => ["line 3, `in_effect.precision`: \"f16\", but the job asked for \"f32\""];

@@ -73,12 +73,13 @@ impl Named {
     }
 }
 
-const KINDS: [&str; 3] = ["engine", "reference", "variant"];
+const KINDS: [&str; 4] = ["engine", "yours", "reference", "variant"];
 
 fn frameworks(configs: &Layers) -> Result<Named> {
     let row = |engine: Engine| {
         let kind = match (engine.reference, engine.is_plain()) {
             (true, _) => "reference",
+            _ if engine.yours => "yours",
             (false, true) => "engine",
             (false, false) => "variant",
         };

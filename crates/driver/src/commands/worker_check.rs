@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bundle::Precision;
 use comparison::plan::flags;
 use comparison::plan::{Contender, Failure, Request, Result};
 
@@ -17,6 +18,9 @@ use crate::measure::{Places, machine, progress, worker};
 use crate::output::print;
 use crate::worker_check;
 use crate::worker_check::Subject;
+
+/// The engine whose logits a worker's are compared with.
+const REFERENCE: &str = "candle";
 
 pub(crate) fn worker_check(args: &WorkerCheckArgs) -> Result<u8> {
     progress::listen()?;
@@ -41,8 +45,15 @@ pub(crate) fn worker_check(args: &WorkerCheckArgs) -> Result<u8> {
     };
     let bundle = provision::model(&places, &wanted, args.here.quiet)?;
     of_texts(&bundle)?;
+    // In f32 the tolerance is narrow enough to find a mistake in two layers.
+    let reference = configs::engine(&places.configs, REFERENCE).ok();
+    let reference = reference.filter(|engine| places.binary(&engine.worker).is_file()).map(|engine| {
+        let contender = Contender::new(REFERENCE.to_owned(), engine, &request, available_threads());
+        worker::worker(&contender, None, &places, (request.timeout_s, request.huge_pages))
+    });
     let subject = Subject {
         worker: &worker,
+        reference: reference.as_ref().filter(|_| args.precision == Precision::F32),
         bundle: &bundle,
         precision: args.precision,
         device: &request.device,

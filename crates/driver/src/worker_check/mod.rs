@@ -1,7 +1,7 @@
 //! Checks a worker, in any language, against `docs/reference/protocol.md`: it is started as for a measurement,
 //! its lines are read as the protocol's own types, and their values are compared with the job.
 //!
-//! Its results are not judged here. `photofinish compare` does that (rule R11).
+//! A comparison also strikes or leaves out what the protocol allows: that is named beside the phase ([`Phase::lacks`]).
 
 mod phases;
 mod rules;
@@ -22,6 +22,8 @@ use crate::worker_check::talk::{Stop, Talk};
 pub struct Subject<'a> {
     /// Its `timeout` is the longest wait for one line.
     pub worker: &'a Worker,
+    /// An engine whose logits are compared with its own, if there is one.
+    pub reference: Option<&'a Worker>,
     pub bundle: &'a Bundle,
     pub precision: Precision,
     /// `cpu` or `cuda:N`.
@@ -37,6 +39,8 @@ pub struct Subject<'a> {
 pub struct Phase {
     pub name: &'static str,
     pub outcome: Outcome,
+    /// Within the protocol, but a comparison strikes it or has no figure for it.
+    pub lacks: Vec<Problem>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +62,8 @@ pub struct Held {
     pub declined: usize,
     pub broken: usize,
     pub not_tried: usize,
+    /// Findings that only a comparison minds.
+    pub lacks: usize,
 }
 
 impl Held {
@@ -74,13 +80,15 @@ pub fn check(subject: &Subject<'_>, mut tell: impl FnMut(&Phase) -> Result<()>) 
     for &(name, is_required, phase) in phases::ALL {
         if !goes_on {
             held.not_tried += 1;
-            tell(&Phase { name, outcome: Outcome::NotTried })?;
+            tell(&Phase { name, outcome: Outcome::NotTried, lacks: Vec::new() })?;
             continue;
         }
         let scratch = Scratch::new().map_err(|error| Failure::failed(format!("{error:#}")))?;
         let mut talk = Talk::new(subject, scratch);
         let ran = phase(&mut talk);
-        let mut problems = talk.into_problems();
+        let (mut problems, mut lacks) = talk.into_problems();
+        lacks.retain(|lack| known.insert(lack.mistake()));
+        held.lacks += lacks.len();
         if let (Err(Stop::Declined(reason)), true) = (&ran, is_required) {
             problems.push(Problem::new(format!("it declines what every worker must do: {reason}")));
         }
@@ -106,19 +114,20 @@ pub fn check(subject: &Subject<'_>, mut tell: impl FnMut(&Phase) -> Result<()>) 
             Outcome::Broken(_) => held.broken += 1,
             Outcome::NotTried => {}
         }
-        tell(&Phase { name, outcome })?;
+        tell(&Phase { name, outcome, lacks })?;
     }
     Ok(held)
 }
 
 /// The result in one sentence.
 pub fn conclusion(held: Held) -> String {
-    let Held { holds, declined, broken, not_tried } = held;
+    let Held { holds, declined, broken, not_tried, lacks } = held;
     let version = protocol::VERSION;
     if held.all() {
+        let lacks = if lacks == 0 { "" } else { " A comparison needs more: see above." };
         let rest =
             if declined == 0 { String::new() } else { format!("; it declines {declined}, which it may") };
-        return format!("The worker holds protocol {version}: {holds} phases{rest}.");
+        return format!("The worker holds protocol {version}: {holds} phases{rest}.{lacks}");
     }
     let rest =
         if not_tried == 0 { String::new() } else { format!("; {not_tried} were not tried; fix these first") };
@@ -132,15 +141,16 @@ impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:NAMES$}", self.name)?;
         match &self.outcome {
-            Outcome::Holds(done) => write!(f, "holds: {done}"),
-            Outcome::Declined(reason) => write!(f, "declined, which it may: {reason}"),
-            Outcome::NotTried => f.write_str("not tried"),
-            Outcome::Broken(problems) if problems.is_empty() => f.write_str("does not hold: as above"),
+            Outcome::Holds(done) => write!(f, "holds: {done}")?,
+            Outcome::Declined(reason) => write!(f, "declined, which it may: {reason}")?,
+            Outcome::NotTried => f.write_str("not tried")?,
+            Outcome::Broken(problems) if problems.is_empty() => f.write_str("does not hold: as above")?,
             Outcome::Broken(problems) => {
                 f.write_str("does not hold:")?;
-                problems.iter().try_for_each(|problem| write!(f, "\n{:NAMES$}{problem}", ""))
+                problems.iter().try_for_each(|problem| write!(f, "\n{:NAMES$}{problem}", ""))?;
             }
         }
+        self.lacks.iter().try_for_each(|lack| write!(f, "\n{:NAMES$}in a comparison: {lack}", ""))
     }
 }
 

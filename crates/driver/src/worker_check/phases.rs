@@ -145,17 +145,20 @@ fn measured(
     let parity = ParityTask { steps: 1, file: file.clone(), prompt_last_only, sequences: None };
     talk.send(&Turn::Finish(Finish { hash: true, parity: Some(parity) }));
     talk.event("usage", |usage: &Usage, talk| rules::usage(usage, (told, seen), talk))?;
+    let mut agreed = None;
     talk.event("parity", |parity: &Parity, talk| {
         rules::file(&parity.file, &file, talk);
         rules::parity(&file, &cases, prompt_last_only, &chosen, talk);
+        agreed = rules::agreed(&file, &cases, prompt_last_only, talk);
     })?;
     talk.finish()?;
     let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     Ok(format!(
-        "warm after {:.1} s, {} answered, usage, logits of {}",
+        "warm after {:.1} s, {} answered, usage, logits of {}{}",
         warm_after.as_secs_f64(),
         counted(turns.len(), "turn"),
-        counted(cases.len(), "case")
+        counted(cases.len(), "case"),
+        if agreed == Some(true) { ", which are the reference's" } else { "" }
     ))
 }
 

@@ -5,7 +5,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use comparison::judge::parity::{Logits, Tolerance, argmax, is_choice};
+use comparison::facts::agreement::TokenAgreement;
+use comparison::judge::parity::{self, Logits, Reference, Tolerance, argmax, is_choice};
 use protocol::{
     Answered, Case, ColdStart, DrawnLogits, Hello, KvCache, KvCachePolicy, Loaded, Marks, Memory, Probe,
     Probed, ProfileEvent, Profiler, Ready, Sample, Slice, Started, Task, Traced, Usage, WarmupDone,
@@ -85,6 +86,8 @@ pub(crate) fn loaded(loaded: &Loaded, talk: &mut Talk<'_>) {
     let text = "the job switched the cache off; send \"recomputed\" and compute the whole prefix each time";
     let is_other = in_effect.kv_cache != KvCachePolicy::Recomputed;
     talk.wrong(is_off && is_other, "in_effect.kv_cache", text);
+    let text = "\"growing\", which rule R13 strikes beside \"preallocated\"; allocate it before the request";
+    talk.lacking(in_effect.kv_cache == KvCachePolicy::Growing, "in_effect.kv_cache", text);
     let (file, bytes) = (&loaded.weights_file, loaded.weights_bytes);
     match std::fs::metadata(file.as_str()) {
         Err(error) => {
@@ -211,6 +214,8 @@ pub(crate) fn usage(usage: &Usage, (told, seen): (Duration, Duration), talk: &mu
         told.unwrap_or("null")
     );
     talk.wrong(told != Some(hash), "weights_sha256", text);
+    let text = "null: its column has no peak memory; send that of the run (VmHWM in /proc/self/status)";
+    talk.lacking(usage.peak_bytes.is_none(), "peak_bytes", text);
     let times = usage.thread_cpu_ns.as_deref().unwrap_or_default();
     let is_falling = times.is_sorted_by(|one, next| one >= next);
     talk.wrong(!is_falling, "thread_cpu_ns", "not in order; send the busiest thread first");
@@ -318,22 +323,15 @@ pub(crate) fn parity(
     chosen: &[Vec<Vec<Vec<u32>>>],
     talk: &mut Talk<'_>,
 ) {
-    // The positions of context and prompt, and the shape.
-    let expected = cases.iter().map(|case| {
-        let prefix = if prompt_last_only { 1 } else { case.prefixes().first().map_or(0, Vec::len) };
-        let positions = prefix + case.trace.first().map_or(0, Vec::len);
-        (prefix, [case.prompts.len(), positions, talk.vocabulary()])
-    });
-    let expected: Vec<(usize, logits::Shape)> = expected.collect();
-    let shapes: Vec<logits::Shape> = expected.iter().map(|(_, shape)| *shape).collect();
-    let found = match logits::read_parity(Path::new(file), &shapes) {
+    let found = match read(file, cases, prompt_last_only, talk) {
         Ok(found) => found,
         Err(reason) => return unreadable(file, &reason, talk),
     };
     let text = format!("{} tensors of cases in it; write case.0 to case.{}", found.len(), cases.len() - 1);
     talk.wrong(found.len() != cases.len(), "file", text);
     let tie = Tolerance::for_precision(talk.subject.precision).tie;
-    for (index, (logits, (prefix, shape))) in found.iter().zip(expected).enumerate() {
+    for (index, (logits, shape)) in found.iter().zip(shapes(cases, prompt_last_only, talk)).enumerate() {
+        let prefix = shape[1] - cases[index].trace.first().map_or(0, Vec::len);
         let what = format!("case.{index} in the file");
         is_sound(&what, logits, shape, talk);
         if [logits.batch, logits.positions, logits.vocabulary] != shape {
@@ -346,14 +344,68 @@ pub(crate) fn parity(
                     let row = logits.row(sequence, prefix - 1 + step);
                     let text = format!(
                         "its logits choose token {} at step {step} of {what}, but request {request} answered {token}; \
-                         send the most likely token of each step, computed from the same tokens fed",
-                        argmax(row)
+                         send the most likely token of each step, computed from the same tokens fed{}",
+                        argmax(row),
+                        if cases[index].context.is_empty() { "" } else { ", after the case's `context`" }
                     );
                     talk.wrong(!is_choice(row, token as usize, tie), "file", text);
                 }
             }
         }
     }
+}
+
+/// Compares the logits in the file of a parity task with those of the reference, as rule R11 does, and names the cause if
+/// it is the context. Returns whether they agree, or `None` without a reference that computes this model.
+pub(crate) fn agreed(
+    file: &str,
+    cases: &[Case],
+    prompt_last_only: bool,
+    talk: &mut Talk<'_>,
+) -> Option<bool> {
+    let ours = read(file, cases, prompt_last_only, talk).ok()?;
+    let tolerance = Tolerance::for_precision(talk.subject.precision);
+    let of = shapes(cases, prompt_last_only, talk);
+    let objection = |cases: &[Case], talk: &Talk<'_>| {
+        let logits = talk.referred(cases, &of)?;
+        let reference = Reference { framework: "".into(), outputs: vec![], logits, unquantised: None };
+        let found = parity::compare(&reference, &ours, TokenAgreement::default(), tolerance).ok()?;
+        Some((found.broken, reference.logits))
+    };
+    let (Some(finding), theirs) = objection(cases, talk)? else { return Some(true) };
+    let without: Vec<Case> = cases.iter().map(|case| Case { context: Vec::new(), ..case.clone() }).collect();
+    let is_right = |cases: &[Case]| objection(cases, talk).is_some_and(|(broken, _)| broken.is_none());
+    let cause = match prompt_last_only && without != cases && is_right(&without) {
+        true => "; without the `context` they would be right: append it before the prompt".to_owned(),
+        false => first_apart(&ours, &theirs, tolerance).unwrap_or_default(),
+    };
+    talk.lacking(true, "file", format!("{finding} (reference: candle), which rule R11 strikes{cause}"));
+    Some(false)
+}
+
+/// The first position of a case where a logit differs by more than the tolerance.
+fn first_apart(ours: &[Logits], theirs: &[Logits], tolerance: Tolerance) -> Option<String> {
+    let largest =
+        theirs.iter().flat_map(|case| &case.values).fold(1.0_f32, |most, logit| most.max(logit.abs()));
+    let limit = tolerance.max_abs_share? * largest;
+    ours.iter().zip(theirs).enumerate().find_map(|(case, (ours, theirs))| {
+        let mut pairs = ours.values.iter().zip(&theirs.values);
+        let at = pairs.position(|(ours, theirs)| (ours - theirs).abs() > limit)?;
+        let at = at / ours.vocabulary % ours.positions;
+        Some(format!("; the first such position is {at} of case.{case} in the file"))
+    })
+}
+
+fn shapes(cases: &[Case], prompt_last_only: bool, talk: &Talk<'_>) -> Vec<logits::Shape> {
+    let shape = |case: &Case| {
+        let prefix = if prompt_last_only { 1 } else { case.prefixes().first().map_or(0, Vec::len) };
+        [case.prompts.len(), prefix + case.trace.first().map_or(0, Vec::len), talk.vocabulary()]
+    };
+    cases.iter().map(shape).collect()
+}
+
+fn read(file: &str, cases: &[Case], prompt_last_only: bool, talk: &Talk<'_>) -> Result<Vec<Logits>, String> {
+    logits::read_parity(Path::new(file), &shapes(cases, prompt_last_only, talk))
 }
 
 fn is_sound(what: &str, logits: &Logits, expected: logits::Shape, talk: &mut Talk<'_>) {

@@ -5,12 +5,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use comparison::facts::impossible;
-use protocol::{Case, Event, Failed, FailureKind, Hello, Job, Settings, Task};
+use comparison::facts::run::RunFailure;
+use comparison::judge::parity::Logits;
+use protocol::{Case, Event, Failed, FailureKind, Hello, Job, Kept, Score, Settings, Task};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::measure::Scratch;
+use crate::measure::logits::{self, Shape};
 use crate::measure::process::{Process, Reaped, Received, describe, last_line, now};
 use crate::worker_check::{Problem, Subject, rules};
 
@@ -45,6 +48,7 @@ pub(crate) struct Talk<'a> {
     begun: Instant,
     asked_at: Instant,
     problems: Vec<Problem>,
+    lacks: Vec<Problem>,
     /// The number of the latest line, and its event.
     line: usize,
     event: String,
@@ -80,6 +84,7 @@ impl<'a> Talk<'a> {
             begun,
             asked_at: begun,
             problems: Vec::new(),
+            lacks: Vec::new(),
             line: 0,
             event: String::new(),
             since_start: Duration::ZERO,
@@ -108,9 +113,19 @@ impl<'a> Talk<'a> {
     /// Notes a problem of a field of the latest line, if there is one.
     pub(crate) fn wrong(&mut self, is_wrong: bool, field: &str, text: impl Into<String>) {
         if is_wrong {
-            let (line, event) = (self.line, self.event.clone());
-            self.problems.push(Problem { line, event, field: field.to_owned(), text: text.into() });
+            self.problems.push(self.problem(field, text));
         }
+    }
+
+    /// Notes what a comparison misses in a field of the latest line, if it does.
+    pub(crate) fn lacking(&mut self, is_lacking: bool, field: &str, text: impl Into<String>) {
+        if is_lacking {
+            self.lacks.push(self.problem(field, text));
+        }
+    }
+
+    fn problem(&self, field: &str, text: impl Into<String>) -> Problem {
+        Problem { line: self.line, event: self.event.clone(), field: field.to_owned(), text: text.into() }
     }
 
     /// Notes a duration in nanoseconds that exceeds the time that the driver measured.
@@ -139,6 +154,25 @@ impl<'a> Talk<'a> {
     /// The path of a file for the worker to write, which is deleted after the phase.
     pub(crate) fn file(&self, name: &str) -> String {
         self.scratch.path().join(name).display().to_string()
+    }
+
+    /// The reference's logits of the last positions of these cases, if there is a reference and it computes them.
+    pub(crate) fn referred(&self, cases: &[Case], shapes: &[Shape]) -> Option<Vec<Logits>> {
+        let (reference, file) = (self.subject.reference?, self.file("reference.safetensors"));
+        let settings = Settings::on_cpu(self.subject.precision, self.subject.threads);
+        let of_case = |(case, shape): (&Case, &Shape)| {
+            let whole = |(prefix, trace): (Vec<u32>, &Vec<u32>)| [prefix, trace.clone()].concat();
+            let sequences: Vec<Vec<u32>> = case.prefixes().into_iter().zip(&case.trace).map(whole).collect();
+            let from = sequences.iter().map(|row| row.len() - shape[1]).collect();
+            let kept = Some(Kept { from, count: shape[1] });
+            let task =
+                Task::Score(Score { sequences, types: Vec::new(), piece: 0, kept, file: file.clone() });
+            let ran =
+                reference.run(&Job { settings: settings.clone(), evict: false, task, ..self.job.clone() });
+            RunFailure::from_ending(ran.ending).is_none().then_some(())?;
+            logits::read_score(Path::new(&file), *shape).ok()
+        };
+        cases.iter().zip(shapes).map(of_case).collect()
     }
 
     /// `length` token ids of the vocabulary, others for another `seed`.
@@ -417,9 +451,9 @@ impl<'a> Talk<'a> {
         Ok(())
     }
 
-    /// The problems; the worker is ended.
-    pub(crate) fn into_problems(self) -> Vec<Problem> {
-        self.problems
+    /// The problems, and what a comparison misses; the worker is ended.
+    pub(crate) fn into_problems(self) -> (Vec<Problem>, Vec<Problem>) {
+        (self.problems, self.lacks)
     }
 }
 

@@ -98,6 +98,8 @@ pub enum Kind {
     Tuned,
     /// The framework's own implementation, or a common one.
     Stock,
+    /// A program of the user's.
+    Yours,
 }
 
 /// Why a row is in its state. In JSON it is one text: "R5: it kept 3.1 CPUs busy; the budget is 2; …".
@@ -166,8 +168,9 @@ pub(super) fn own_code(plan: &Plan, evidence: &Evidence, label: &str) -> Option<
 /// An ONNX file runs in the framework's own way, even in a worker of this project.
 fn kind(contender: &Contender, plan: &Plan) -> Kind {
     match plan.work {
-        plan::Work::Graph(_) => Kind::Stock,
         _ if contender.engine.reference => Kind::Stock,
+        _ if contender.engine.yours => Kind::Yours,
+        plan::Work::Graph(_) => Kind::Stock,
         _ => Kind::Tuned,
     }
 }
@@ -497,6 +500,19 @@ mod tests {
     use protocol::{Marks, Sample};
 
     use super::*;
+
+    #[test]
+    fn a_program_of_the_users_is_yours_unless_it_is_said_to_be_the_frameworks() {
+        let of = |reference, yours| {
+            let mut plan = testing::plan(&["mine"]);
+            (plan.contenders[0].engine.reference, plan.contenders[0].engine.yours) = (reference, yours);
+            kind(&plan.contenders[0], &plan)
+        };
+        assert_eq!(
+            [of(false, false), of(false, true), of(true, true)],
+            [Kind::Tuned, Kind::Yours, Kind::Stock]
+        );
+    }
 
     #[test]
     fn a_reason_is_the_text_that_older_reports_have() {

@@ -383,10 +383,18 @@ fn against_stock(report: &Report, row: &Row) -> Option<String> {
     Some(format!("{} {stock}{ends}", words::times(turn(found.advantage?))))
 }
 
-fn whose(report: &Report) -> String {
+pub(super) fn whose(report: &Report) -> String {
     let of = |kind: Kind| -> Vec<&str> {
         report.rows.iter().filter(|row| row.kind == kind).map(|row| row.framework.as_str()).collect()
     };
+    let yours = of(Kind::Yours);
+    let parts = [(Kind::Tuned, "Photofinish's own model code"), (Kind::Stock, "the framework's own code")];
+    if !yours.is_empty() {
+        let others =
+            parts.into_iter().map(|(kind, whose)| (of(kind), whose)).filter(|(of, _)| !of.is_empty());
+        let told = others.chain([(yours, "yours")]).map(|(of, whose)| format!("{}: {whose}", listed(&of)));
+        return told.collect::<Vec<_>>().join("; ") + ".";
+    }
     match (of(Kind::Tuned).as_slice(), of(Kind::Stock).as_slice()) {
         ([], []) => String::new(),
         (_, []) => "Photofinish's own model code on each framework; the frameworks' own: --frameworks stock."

@@ -4,7 +4,7 @@ use comparison::facts;
 use comparison::facts::End;
 use comparison::judge::Metric;
 use comparison::judge::report::verdicts::{Comparison, Unmeasurable, Verdict};
-use comparison::judge::report::{Report, Row, State};
+use comparison::judge::report::{Kind, Report, Row, State};
 use comparison::plan::Rounds;
 use insta::assert_snapshot;
 use statistics::{Cause, Decision, Outcome, Split, Undecided};
@@ -107,6 +107,14 @@ pub(crate) fn three() -> Report {
         pairs.push(pair(metric, first, second, open, 1.05));
     }
     with(rows, pairs)
+}
+
+#[test]
+fn a_program_of_the_users_is_yours() {
+    let kinds = [("candle", Kind::Tuned), ("vendor", Kind::Stock), ("mine", Kind::Yours)];
+    let rows = kinds.map(|(name, kind)| Row { kind, ..contender(name, [1.0; 7]) });
+    let told = "candle: Photofinish's own model code; vendor: the framework's own code; mine: yours.";
+    assert_eq!(grid::whose(&with(rows.to_vec(), Vec::new())), told);
 }
 
 #[test]
