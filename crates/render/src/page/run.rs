@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use comparison::judge::Metric;
 use comparison::judge::report::generate::{ProcessCurve, Times};
 use comparison::judge::report::memory::Parts;
-use comparison::judge::report::verdicts::{Comparison, Verdict};
 use comparison::judge::report::{Report, State};
 use maud::{Markup, html};
 
@@ -13,7 +12,7 @@ use super::{Chart, Look, Shared, Source};
 use crate::charts::number;
 use crate::export::{Document, Exporter, Markdown};
 use crate::pictures::{Curves, PERCENTILES, Pick, Pictures, absent, reading, title};
-use crate::table::{Cell, Column, Table, Tone};
+use crate::table::{Cell, Table, Tone};
 use crate::words::{self, answer, findings, or_dash};
 use crate::{page, result};
 
@@ -37,7 +36,7 @@ pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
         (page::section("The evidence", &html! {
             (page::paragraph(&report.plan.analysis))
             (page::details("Request by request", &over_time(report, &pictures, times)?))
-            (page::details("Memory by part", &memory(report, &pictures)?))
+            (page::details("Memory by part", &memory(report)))
             (page::details("Every verdict", &page::list(sentences(report))))
             (page::rules(report))
             (page::prompts(report))
@@ -68,9 +67,6 @@ pub(super) fn sentences(report: &Report) -> Vec<String> {
     others.chain(summary.verdicts).map(|line| line.text).collect()
 }
 
-/// Up to this number of pairs, the pairs of every metric that is asked for are shown; beyond, those of the first alone.
-const FEW: usize = 15;
-
 fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     let chart = |metric: Metric| Chart {
         id: format!("pairs-{}", metric.name()),
@@ -78,13 +74,12 @@ fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
         description: "A row for each pair of contenders: how many times better the first is, with its interval, on a \
                           logarithmic axis. The grey band counts as equal; only decided pairs have a colour",
         panel: pictures.forest(metric, pictures.pairs(metric)),
-        table: Some(pair_by_pair(pictures, metric)),
+        // The list of every verdict has them in words.
+        table: None,
     };
     let asked = Metric::questions(report.plan.work.kind());
-    let count = report.comparisons.iter().filter(|found| found.metric == asked[0]).count();
-    let shown = if count <= FEW { asked.as_slice() } else { &asked[..1] };
     let (shown, folded): (Vec<Metric>, Vec<Metric>) =
-        pictures.compared().into_iter().partition(|metric| shown.contains(metric));
+        pictures.compared().into_iter().partition(|metric| asked.contains(metric));
     let [shown, folded] = [shown, folded].map(|metrics| metrics.into_iter().map(chart).collect::<Vec<_>>());
     let caption = format!(
         "How many times better the first of two is, with its interval, on a logarithmic axis. {}",
@@ -97,36 +92,15 @@ fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     })
 }
 
-fn pair_by_pair(pictures: &Pictures<'_>, metric: Metric) -> Table {
-    let mut table = Table::of(["Pair"], ["Times better", "Interval", "p"]);
-    table.columns.push(Column::left("Verdict"));
-    for found in pictures.comparisons(metric) {
-        let Comparison { a, b, .. } = found;
-        let verdict = match found.verdict {
-            Verdict::Faster => format!("{a} is better"),
-            Verdict::Slower => format!("{b} is better"),
-            verdict => words::verdicts::word(verdict).to_owned(),
-        };
-        let ratio = or_dash(found.advantage, words::times);
-        let interval = or_dash(found.interval, |(low, high)| words::between(low, high));
-        let p = or_dash(words::verdicts::p_of(found), words::p_alone);
-        table.add([format!("{a} vs {b}"), ratio, interval, p, verdict]);
-    }
-    table.captioned(format!("{}, pair by pair", metric.title()))
-}
-
 /// The table of the comparison, the same against each contender, and the lines that explain it.
 pub(super) fn result(report: &Report) -> Markup {
     let rows = report.rows.iter().filter(|row| row.state.takes_part() && answer::has_verdicts(report));
-    let mut baselines: Vec<&str> = rows.map(|row| row.framework.as_str()).collect();
-    if baselines.len() < 2 {
-        baselines.clear();
-    }
+    let baselines: Vec<&str> = rows.map(|row| row.framework.as_str()).collect();
     let columns: Vec<usize> = page::struck(&report.rows).into_iter().map(|place| place + 1).collect();
     let look = Look { struck_columns: columns, ..Look::default() };
     let further = page::looking(&result::further_metrics(report).captioned("Averages over rounds"), &look);
     html! {
-        @if baselines.is_empty() { (against(report, None)) } @else {
+        @if baselines.len() < 2 { (against(report, None)) } @else {
             fieldset class="views" {
                 legend { "Compare with" }
                 @for (place, baseline) in [None].into_iter().chain(baselines.into_iter().map(Some)).enumerate() {
@@ -198,8 +172,7 @@ fn by_round(report: &Report, metric: Metric) -> Table {
     table.captioned(format!("{}, by round", metric.title()))
 }
 
-fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
-    let Some(panel) = pictures.memory() else { return Ok(Markup::default()) };
+fn memory(report: &Report) -> Markup {
     let columns = Parts::NAMES.into_iter().chain(["peak", "of weights + KV cache"]);
     let mut table = Table::of(["Framework"], columns.map(|name| name.replace('_', " ")));
     let mut struck = Vec::new();
@@ -216,16 +189,9 @@ fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
         true => ("Memory of the host by part", "of the host, in addition to the GPU’s"),
         false => ("Peak memory by part", "the parts add up to the peak"),
     };
-    let chart = Chart {
-        id: "parts".into(),
-        title: title.into(),
-        description: "For each framework, the parts that add up to its process's peak memory",
-        panel,
-        table: None,
-    };
     let table = table.captioned(format!("{title} (MB); {whose}"));
     let look = Look { struck_rows: struck, ..Look::default() };
-    Ok(html! { (page::charts(&[chart])?) (page::looking(&table, &look)) (on_gpu(report)) })
+    html! { @if !table.rows.is_empty() { (page::looking(&table, &look)) (on_gpu(report)) } }
 }
 
 /// Memory of the GPU by part, and by phase.

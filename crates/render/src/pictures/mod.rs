@@ -298,13 +298,6 @@ impl<'a> Pictures<'a> {
         let day = words::day(&environment.started);
         format!("Photofinish {} at commit {commit} · {day}", environment.driver_version)
     }
-
-    /// The parts of the peak memory of all contenders that are not struck.
-    pub(crate) fn memory(&self) -> Option<Panel> {
-        let rows = self.report.rows.iter().filter(|row| row.state != State::Struck);
-        let group = |row: &Row| Some(parts(words::title(row), self.colour(row), row.memory.as_ref()?));
-        memory(rows.filter_map(group).collect())
-    }
 }
 
 const ITERATION: &str = "iteration of the process";

@@ -239,7 +239,7 @@ pub(crate) fn p(p: f64) -> String {
 }
 
 /// Two digits are enough.
-pub(crate) fn p_alone(p: f64) -> String {
+fn p_alone(p: f64) -> String {
     let text = match p {
         p if p < 0.0001 => "< 0.0001".to_owned(),
         p if p < 0.001 => format!("{p:.4}"),
