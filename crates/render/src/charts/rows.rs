@@ -233,7 +233,10 @@ impl Rows {
             None => pen.ring(at, 4, MUTED)?,
         }
         pen.text(&self.value_text(row), (right, texts), SMALL, ink, (HPos::Right, upright))?;
-        pen.text(&row.sign, (right + 8, texts), SMALL, MUTED, (HPos::Left, upright))
+        match row.sign.is_empty() {
+            true => Ok(()),
+            false => pen.text(&row.sign, (right + 8, texts), SMALL, MUTED, (HPos::Left, upright)),
+        }
     }
 }
 

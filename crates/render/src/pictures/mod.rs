@@ -113,8 +113,8 @@ pub(crate) fn title(report: &Report) -> String {
 /// How to read pairs. Intervals agree with verdicts (`statistics::decide`).
 pub(crate) fn reading(margin: f64) -> String {
     format!(
-        "A pair is decided, and coloured, if its interval is on one side of 1, or within the grey band ({} %): equal. All \
-         intervals hold together with 95 % certainty.",
+        "Grey band: within {} % is equal. A coloured pair is decided: its interval is on one side of 1, or within the band. \
+         That of a hollow pair contains 1. All intervals hold together with 95 % certainty.",
         100.0 * margin
     )
 }
