@@ -15,7 +15,7 @@ use crate::charts::{self, Colour};
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Figure {
-    /// Above all panels; may be empty.
+    /// Above all panels; may be empty. A picture has no code: backticks are left out.
     pub(crate) title: String,
     /// The answer, one to four sentences below the title, in full contrast and never cut.
     pub(crate) answer: Vec<String>,
@@ -174,8 +174,12 @@ impl Figure {
     fn texts<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, width: i32) -> Texts {
         let wrapped = |text: &String, size: i32, lines: usize| pen.wrapped(text, (size, false), width, lines);
         Texts {
-            title: pen.wrapped(&self.title, (FIGURE_TITLE, true), width, 2),
-            answer: self.answer.iter().flat_map(|line| wrapped(line, ANSWER, usize::MAX)).collect(),
+            title: pen.wrapped(&self.title.replace('`', ""), (FIGURE_TITLE, true), width, 2),
+            answer: self
+                .answer
+                .iter()
+                .flat_map(|line| wrapped(&line.replace('`', ""), ANSWER, usize::MAX))
+                .collect(),
             subtitle: wrapped(&self.subtitle, SMALL, 3),
             note: self.note.iter().flat_map(|line| wrapped(line, SMALL, 3)).collect(),
         }
@@ -358,7 +362,7 @@ impl Panel {
     /// A height at which the texts do not touch.
     fn height<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, width: i32) -> i32 {
         let below = match &self.content {
-            Content::Rows(rows) => rows.height(),
+            Content::Rows(rows) => rows.height(pen, width),
             Content::Lines(_) => LINES,
             Content::Heatmap(heatmap) => heatmap.height(),
         };

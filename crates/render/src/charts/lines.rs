@@ -73,7 +73,8 @@ impl Lines {
         };
         let y_ticks = y.ticks(40);
         let labels = y_ticks.iter().map(|&at| pen.width(&tick(at), SMALL, false)).max().unwrap_or(0);
-        let left = frame.left + labels + 10;
+        let first = self.x.names.first().map_or(0, |name| pen.width(name, SMALL, false) / 2);
+        let left = frame.left + (labels + 10).max(first);
         let x = Scale::around(points().map(|point| point.x), self.x.log, left, frame.right - 10);
         self.draw_axes(pen, (&x, &y), &y_ticks, Frame { left, bottom, ..frame })?;
         for line in &self.series {

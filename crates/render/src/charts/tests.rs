@@ -102,13 +102,29 @@ fn every_label_and_value_is_in_the_drawing() {
         panels().into_iter().chain([named]).map(|panel| parsed(&svg(panel)).join(" | ")).collect();
     insta::assert_snapshot!(told.join("\n"), @r"
     Tokens per second | higher is better | 0 | 10 | 20 | 30 | 40 | candle | 41.5 | candle | struck: not compared
-    Pairs | 1 | 1.1 | 1.2 | ← worse | better → | batch 4 | candle vs ort | 1.18× (1.15–1.22) | candle vs ort | struck
+    Pairs | 1 | 1.2 | better → | batch 4 | candle vs ort | 1.18x (1.15–1.22) | candle vs ort | struck
     Lines | ms | candle | 10 | 15 | 20 | 0 | 200 | 400 | 600 | 800 | 1000
     Lines | ms | candle | 10 | 15 | 20 | 1 | 10 | 100 | 1000
     Lines | ms | candle | 2 | 3 | 4 | 1 | 1.5 | 2 | 2.5 | 3
     Heat | prompt | batch → | 128 | 12.5 | – | 1 | 2
     Lines | ms | candle | library | 0 | 500 | 1000 | 3f2a9c41 | a81b5e0f
     ");
+}
+
+#[test]
+fn the_side_of_worse_is_named_only_if_an_interval_reaches_it() {
+    let with = |low: f64| svg(forest(&[(Some(1.2), Some((low, 1.5)))]));
+    assert!(!with(1.0).contains("← worse"));
+    assert!(with(0.9).contains("← worse"));
+}
+
+#[test]
+fn a_label_that_is_too_long_for_its_line_is_above_its_marks_and_whole() {
+    let mut panel = dots(&[Some(41.5)]);
+    let Content::Rows(rows) = &mut panel.content else { panic!("{panel:?}") };
+    rows.groups[0].rows[0].label = "a contender with a long name".into();
+    let svg = Figure::single(panel).inline_svg(400, "id", "", "").unwrap();
+    assert!(svg.contains("a contender with a long name"), "{svg}");
 }
 
 #[test]

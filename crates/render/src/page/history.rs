@@ -4,7 +4,7 @@ use comparison::history::{Machine, Record, counted};
 use comparison::judge::{Metric, records};
 use maud::{Markup, html};
 
-use super::Chart;
+use super::{Chart, Shared};
 use crate::charts::{Panel, number};
 use crate::history::state;
 use crate::page;
@@ -27,16 +27,18 @@ pub(super) fn html(groups: &[Group<'_>], apart: &[&Record], skipped: usize) -> R
         .enumerate()
         .map(|(index, group)| group_section(index, group))
         .collect::<Result<_, _>>()?;
+    let runs = words::count(runs, "run");
     let body = html! {
         header {
             h1 { (TITLE) }
-            p class="muted" { (words::count(runs, "run")) "; each machine, model and setting has its own section" }
+            p class="muted" { (runs) "; each machine, model and setting has its own section" }
             @if skipped > 0 { p { (skipped) " lines of the history could not be read and are not here." } }
         }
         @for section in sections { (section) }
         (kept_apart(apart))
     };
-    Ok(page::document(TITLE, &body))
+    let shared = Shared { title: TITLE, description: &runs, image: Some("performance_over_time.png") };
+    Ok(page::document(TITLE, &shared, &body))
 }
 
 fn group_section(index: usize, group: &Group<'_>) -> Result<Markup, String> {

@@ -17,11 +17,12 @@ use comparison::plan::Prompt;
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 use protocol::untrusted;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::charts::{self, Figure, Panel, Theme};
 use crate::pictures::{self, over_time};
 use crate::result;
-use crate::table::{Align, Cell, Column, Table};
+use crate::table::{Align, Cell, Column, Table, Tone};
 use crate::words;
 
 /// Names of files with their content.
@@ -196,6 +197,9 @@ fn plain(value: &Value) -> String {
 // How to repeat a measurement elsewhere: a command without the paths of the machine that it ran on, with the commit
 // and the seed.
 
+/// The address of this program's repository, once the manifest has one.
+const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
+
 /// The circumstances of a command besides its words.
 #[derive(Debug, Clone, Copy, Default)]
 struct Source<'a> {
@@ -206,15 +210,28 @@ struct Source<'a> {
 }
 
 /// The command of a run, and the reasons why it cannot be repeated exactly; nothing where none is known.
-fn to_repeat(words: &[String], source: Source<'_>) -> Markup {
+fn to_repeat(words: &[String], source: Source<'_>, repository: &str) -> Markup {
     if words.is_empty() {
         return Markup::default();
     }
     let (line, local) = words::elsewhere(words, source.seed);
-    let checkout = source.commit.map(|commit| vec!["git".into(), "checkout".into(), commit.to_owned()]);
-    let lines: Vec<Vec<String>> = checkout.into_iter().chain([line]).collect();
+    let git = |verb: &str, of: &str| vec!["git".to_owned(), verb.to_owned(), of.to_owned()];
+    let clone = (!repository.is_empty()).then(|| git("clone", repository));
+    let checkout = source.commit.map(|commit| git("checkout", commit));
+    let lines: Vec<Vec<String>> = clone.into_iter().chain(checkout).chain([line]).collect();
+    let linked = |text: &str, path: &str| {
+        html! {
+            @if repository.is_empty() { (text) } @else { a href={ (repository) (path) } { (text) } }
+        }
+    };
     html! {
-        (paragraph("In a checkout of Photofinish:"))
+        p {
+            "With " (linked("Photofinish", ""))
+            @if let Some(commit) = source.commit {
+                " at commit " (linked(&words::short_commit(Some(commit), None), &format!("/commit/{commit}")))
+            }
+            ", installed as its README says:"
+        }
         (commands(&lines))
         @if !local.is_empty() {
             (paragraph(&format!(
@@ -296,7 +313,9 @@ fn rows(table: &Table, look: &Look) -> Markup {
                 @for (place, (cell, column)) in row.iter().zip(&table.columns).enumerate().skip(look.grouped) {
                     @let class = class(column, look.struck_columns.contains(&place));
                     @if place == look.grouped { th class=[class] scope="row" { (cell) } }
-                    @else { td class=[class] data-label=(label(column)) { span { (cell) } } }
+                    @else if cell.tone == Tone::Clear {
+                        td class={ (class.unwrap_or_default()) " best" } data-label=(label(column)) { span { (cell) } }
+                    } @else { td class=[class] data-label=(label(column)) { span { (cell) } } }
                 }
             }
         }
@@ -329,19 +348,46 @@ fn place(table: &Table, cells: &[Cell]) -> String {
 
 const STYLE: &str = include_str!("page.css");
 
-fn document(title: &str, body: &Markup) -> String {
+/// The only script of a page: buttons copy the text that is folded below them.
+const SCRIPT: &str = include_str!("page.js");
+
+/// A page as services show it beside a link.
+struct Shared<'a> {
+    title: &'a str,
+    description: &'a str,
+    /// A file beside the page.
+    image: Option<&'a str>,
+}
+
+fn document(title: &str, shared: &Shared<'_>, body: &Markup) -> String {
+    // Nothing is fetched, and no other script runs.
+    let policy = format!(
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{}'",
+        BASE64_STANDARD.encode(Sha256::digest(SCRIPT))
+    );
+    let described = [
+        ("og:title", Some(shared.title)),
+        ("og:description", Some(shared.description)),
+        ("og:image", shared.image),
+    ];
     let document = html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(policy);
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
+                meta name="description" content=(shared.description);
+                meta property="og:type" content="article";
+                @for (property, content) in described {
+                    @if let Some(content) = content { meta property=(property) content=(content); }
+                }
                 link rel="icon" href="data:,";
                 title { (title) }
                 style { (PreEscaped(style())) }
             }
-            body { main { (body) } }
+            body { main { (body) } script { (PreEscaped(SCRIPT)) } }
         }
     };
     without_controls(&document.into_string())
@@ -363,14 +409,33 @@ fn without_controls(text: &str) -> String {
     text.chars().map(|c| if is_allowed(c) { c } else { '\u{FFFD}' }).collect()
 }
 
-/// The title, the description and time of the measurement, and its answers.
+/// The first answer as the heading, below the title and the time of the measurement.
 fn header(title: &str, subtitle: &str, started: &str, answers: &[String]) -> Markup {
     html! {
         header {
-            h1 { (title) }
-            p class="muted" { (subtitle) br; (words::second(started)) " UTC" }
-            @for answer in answers { p class="answer" { (answer) } }
+            p class="muted" { (title) " · " (words::minute(started)) " UTC" }
+            h1 { (prose(answers.first().map_or(title, String::as_str))) }
+            @for answer in answers.iter().skip(1) { p class="answer" { (prose(answer)) } }
+            @if !subtitle.is_empty() { p class="muted" { (prose(subtitle)) } }
         }
+    }
+}
+
+/// A sentence, with what is between backticks as code.
+fn prose(text: &str) -> Markup {
+    let parts = || text.split('`').enumerate();
+    html! {
+        @if parts().count() % 2 == 0 { (text) } @else {
+            @for (place, part) in parts() { @if place % 2 == 1 { code { (part) } } @else { (part) } }
+        }
+    }
+}
+
+/// A text to copy: by its button, or without scripts by hand.
+fn copied(button: &str, text: &str) -> Markup {
+    html! {
+        button type="button" hidden { (button) }
+        (details("Markdown", &html! { pre tabindex="0" { code { (text) } } }))
     }
 }
 
@@ -380,14 +445,14 @@ fn section(title: &str, body: &Markup) -> Markup {
 }
 
 fn paragraph(text: &str) -> Markup {
-    html! { @if !text.is_empty() { p { (text) } } }
+    html! { @if !text.is_empty() { p { (prose(text)) } } }
 }
 
 fn list<S: AsRef<str>>(items: impl IntoIterator<Item = S>) -> Markup {
     let mut items = items.into_iter().peekable();
     html! {
         @if items.peek().is_some() {
-            ul { @for item in items { li { (item.as_ref()) } } }
+            ul { @for item in items { li { (prose(item.as_ref())) } } }
         }
     }
 }
@@ -407,7 +472,7 @@ struct Chart {
 }
 
 /// Width of a chart in pixels: narrow, so that its text has 12 pixels on a phone.
-const CHART_WIDTH: u32 = 400;
+const CHART_WIDTH: u32 = 405;
 
 /// Charts side by side if there is room.
 fn charts(charts: &[Chart]) -> Result<Markup, String> {
@@ -423,7 +488,7 @@ fn charts(charts: &[Chart]) -> Result<Markup, String> {
                 @for (svg, chart) in drawn.iter().zip(charts) {
                     figure {
                         (svg)
-                        @if let Some(table) = &chart.table { (details("Figures", &html! { (table) })) }
+                        @if let Some(table) = &chart.table { (details("In numbers", &html! { (table) })) }
                     }
                 }
             }
@@ -483,10 +548,26 @@ mod unit {
     #[test]
     fn what_cannot_be_repeated_exactly_says_so() {
         let command = ["photofinish".to_owned(), "--quick".to_owned()];
-        let page = to_repeat(&command, Source { commit: Some("abc"), modified: true, seed: Some(1) }).0;
+        let page = to_repeat(&command, Source { commit: Some("abc"), modified: true, seed: Some(1) }, "").0;
         assert!(page.contains("git checkout abc") && page.contains("Files differed"), "{page}");
-        assert!(to_repeat(&command, Source::default()).0.contains("No commit is known"));
-        assert_eq!(to_repeat(&[], Source::default()).0, "");
+        assert!(!page.contains("git clone") && !page.contains("<a "), "without an address: {page}");
+        assert!(to_repeat(&command, Source::default(), "").0.contains("No commit is known"));
+        assert_eq!(to_repeat(&[], Source::default(), "").0, "");
+    }
+
+    #[test]
+    fn the_address_of_the_project_is_linked_and_cloned() {
+        let source = Source { commit: Some("abcdef0123"), ..Source::default() };
+        let page = to_repeat(&["photofinish".to_owned()], source, "https://example.org/p").0;
+        let lines = "git clone https://example.org/p\ngit checkout abcdef0123\nphotofinish";
+        assert!(page.contains(lines), "{page}");
+        assert!(page.contains("<a href=\"https://example.org/p/commit/abcdef0123\">abcdef01</a>"), "{page}");
+    }
+
+    #[test]
+    fn commands_in_sentences_are_code_and_one_backtick_is_itself() {
+        assert_eq!(prose("a `--b` <c>").0, "a <code>--b</code> &lt;c&gt;");
+        assert_eq!(prose("it`s").0, "it`s");
     }
 
     #[test]

@@ -1,19 +1,18 @@
-//! The page of a run: the answer, every pair, the table, four pictures; then what proves it.
+//! The page of a run: the answer, the figures, the table, every pair; then what proves it.
 
 use std::collections::BTreeMap;
 
 use comparison::judge::Metric;
 use comparison::judge::report::generate::{ProcessCurve, Times};
 use comparison::judge::report::memory::Parts;
-use comparison::judge::report::verdicts::{Comparison, Verdict};
 use comparison::judge::report::{Report, State};
 use maud::{Markup, html};
 
-use super::{Chart, Look, Source};
+use super::{Chart, Look, Shared, Source};
 use crate::charts::number;
-use crate::export::Document;
-use crate::pictures::{Curves, PERCENTILES, Pick, Pictures, absent, title};
-use crate::table::{Cell, Column, Table, Tone};
+use crate::export::{Document, Exporter, Markdown};
+use crate::pictures::{Curves, PERCENTILES, Pick, Pictures, absent, reading, title};
+use crate::table::{Cell, Table, Tone};
 use crate::words::{self, answer, findings, or_dash};
 use crate::{page, result};
 
@@ -27,16 +26,17 @@ pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
         modified: environment.git_modified == Some(true),
         seed: Some(report.plan.seed),
     };
+    let title = title(report);
     let body = html! {
-        (page::header(&title(report), "", &environment.started, &answer::sentences(report)))
+        (page::header(&title, "", &environment.started, &answer::sentences(report)))
+        (page::section("Side by side", &page::charts(&side_by_side(report, &pictures))?))
         (page::section("Result", &result(report)))
         (page::warnings(&warnings(report)))
         (page::section("Every pair", &pairs(report, &pictures)?))
-        (page::section("Side by side", &page::charts(&side_by_side(report, &pictures))?))
         (page::section("The evidence", &html! {
             (page::paragraph(&report.plan.analysis))
             (page::details("Request by request", &over_time(report, &pictures, times)?))
-            (page::details("Memory by part", &memory(report, &pictures)?))
+            (page::details("Memory by part", &memory(report)))
             (page::details("Every verdict", &page::list(sentences(report))))
             (page::rules(report))
             (page::prompts(report))
@@ -49,11 +49,16 @@ pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
                 (page::environment(report))
             }))
         }))
-        (page::section("To repeat it", &page::to_repeat(&environment.command, source)))
-        (page::section("Raw data", &page::data(&json, &["comparison.png", "comparison.svg", "preview.png"])))
+        (page::section("To repeat it", &page::to_repeat(&environment.command, source, page::REPOSITORY)))
+        (page::section("Raw data", &page::data(&json, &FILES)))
     };
-    Ok(page::document(&title(report), &body))
+    let shared =
+        Shared { title: &answer::brief(report), description: &answer::about(report), image: Some(FILES[2]) };
+    Ok(page::document(&title, &shared, &body))
 }
+
+/// The files of a run beside its page and reports.
+const FILES: [&str; 5] = ["comparison.png", "comparison.svg", "preview.png", "plan.json", "samples.jsonl"];
 
 /// The verdict on every metric of every pair, after what belongs to several.
 pub(super) fn sentences(report: &Report) -> Vec<String> {
@@ -62,28 +67,23 @@ pub(super) fn sentences(report: &Report) -> Vec<String> {
     others.chain(summary.verdicts).map(|line| line.text).collect()
 }
 
-/// Up to this number of pairs, the pairs of every metric that is asked for are shown; beyond, those of the first alone.
-const FEW: usize = 6;
-
 fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     let chart = |metric: Metric| Chart {
         id: format!("pairs-{}", metric.name()),
         title: format!("{}, pair by pair", metric.title()),
         description: "A row for each pair of contenders: how many times better the first is, with its interval, on a \
-                          logarithmic axis. The grey band counts as no difference; only decided pairs have a colour",
+                          logarithmic axis. The grey band counts as equal; only decided pairs have a colour",
         panel: pictures.forest(metric, pictures.pairs(metric)),
-        table: Some(pair_by_pair(pictures, metric)),
+        // The list of every verdict has them in words.
+        table: None,
     };
     let asked = Metric::questions(report.plan.work.kind());
-    let count = report.comparisons.iter().filter(|found| found.metric == asked[0]).count();
-    let shown = if count <= FEW { asked.as_slice() } else { &asked[..1] };
     let (shown, folded): (Vec<Metric>, Vec<Metric>) =
-        pictures.compared().into_iter().partition(|metric| shown.contains(metric));
+        pictures.compared().into_iter().partition(|metric| asked.contains(metric));
     let [shown, folded] = [shown, folded].map(|metrics| metrics.into_iter().map(chart).collect::<Vec<_>>());
     let caption = format!(
-        "How many times better the first of two is, with its interval, on a logarithmic axis. All intervals hold together \
-         with 95 % certainty. The grey band, within {} %, counts as equal. Only pairs that are decided have a colour.",
-        report.plan.margin * 100.0
+        "How many times better the first of two is, with its interval, on a logarithmic axis. {}",
+        reading(report.plan.margin)
     );
     Ok(html! {
         @if !shown.is_empty() { p class="caption" { (caption) } }
@@ -92,27 +92,34 @@ fn pairs(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
     })
 }
 
-fn pair_by_pair(pictures: &Pictures<'_>, metric: Metric) -> Table {
-    let mut table = Table::of(["Pair"], ["Times better", "Interval", "p"]);
-    table.columns.push(Column::left("Verdict"));
-    for found in pictures.comparisons(metric) {
-        let Comparison { a, b, .. } = found;
-        let verdict = match found.verdict {
-            Verdict::Faster => format!("{a} is better"),
-            Verdict::Slower => format!("{b} is better"),
-            verdict => words::verdicts::word(verdict).to_owned(),
-        };
-        let ratio = or_dash(found.advantage, |ratio| format!("{ratio:.2}"));
-        let interval = or_dash(found.interval, |(low, high)| format!("{low:.2} – {high:.2}"));
-        let p = or_dash(words::verdicts::p_of(found), words::p_alone);
-        table.add([format!("{a} vs {b}"), ratio, interval, p, verdict]);
+/// The table of the comparison, the same against each contender, and the lines that explain it.
+pub(super) fn result(report: &Report) -> Markup {
+    let rows = report.rows.iter().filter(|row| row.state.takes_part() && answer::has_verdicts(report));
+    let baselines: Vec<&str> = rows.map(|row| row.framework.as_str()).collect();
+    let columns: Vec<usize> = page::struck(&report.rows).into_iter().map(|place| place + 1).collect();
+    let look = Look { struck_columns: columns, ..Look::default() };
+    let further = page::looking(&result::further_metrics(report).captioned("Averages over rounds"), &look);
+    html! {
+        @if baselines.len() < 2 { (against(report, None)) } @else {
+            fieldset class="views" {
+                legend { "Compare with" }
+                @for (place, baseline) in [None].into_iter().chain(baselines.into_iter().map(Some)).enumerate() {
+                    @let id = format!("baseline-{place}");
+                    input type="radio" name="baseline" id=(id) checked[place == 0];
+                    label for=(id) { (baseline.unwrap_or("the best")) }
+                    (against(report, baseline))
+                }
+            }
+        }
+        @for note in answer::notes(report, usize::MAX).iter().flatten() { p class="caption" { (page::prose(note)) } }
+        (page::copied("Copy as Markdown", &Markdown::Short.export(report)))
+        (page::details("Further metrics", &further))
     }
-    table.captioned(format!("{}, pair by pair", metric.title()))
 }
 
-/// The table of the comparison, and the lines that explain it.
-pub(super) fn result(report: &Report) -> Markup {
-    let mut table = answer::in_full(report);
+/// The table; its marks compare with the best, or with a baseline.
+fn against(report: &Report, baseline: Option<&str>) -> Markup {
+    let mut table = answer::in_full(report, baseline);
     let is_struck = |cell: &Cell| cell.tone == Tone::Struck;
     let rows = table.rows.iter().enumerate().filter(|(_, row)| is_struck(&row[0])).map(|(place, _)| place);
     let head = table.rows.first().into_iter().flatten().enumerate().skip(1);
@@ -121,16 +128,16 @@ pub(super) fn result(report: &Report) -> Markup {
         _ if table.columns[0].title.main.is_empty() => Look { struck_columns, ..Look::default() },
         struck_rows => Look { struck_rows, ..Look::default() },
     };
-    table.caption = "Averages over rounds, and how many times worse than the best".into();
-    let shown = page::looking(&table, &look);
-    let columns: Vec<usize> = page::struck(&report.rows).into_iter().map(|place| place + 1).collect();
-    let look = Look { struck_columns: columns, ..Look::default() };
-    let further = page::looking(&result::further_metrics(report).captioned("Averages over rounds"), &look);
-    html! {
-        (shown)
-        @for note in answer::notes(report, crate::table::WIDTH).iter().flatten() { p class="caption" { (note) } }
-        (page::details("Further metrics", &further))
-    }
+    table.caption = match baseline {
+        None => "Averages over rounds, and how many times worse than the best".into(),
+        Some(baseline) => {
+            let margin = 100.0 * report.plan.margin;
+            format!(
+                "Averages over rounds, compared with {baseline}; =: equal within {margin} %; ~: not decided"
+            )
+        }
+    };
+    page::looking(&table, &look)
 }
 
 /// Frameworks without figures or outside the ranking, and warnings that qualify the rest.
@@ -143,7 +150,8 @@ fn side_by_side(report: &Report, pictures: &Pictures<'_>) -> Vec<Chart> {
     let chart = |metric: Metric| Chart {
         id: metric.name().into(),
         title: metric.title().into(),
-        description: "A dot for each process of each framework; below, their geometric mean",
+        description: "For each framework, the best first: a mark for each process, a bar for their geometric mean, and how \
+                      many times worse than the best it is, where that is decided",
         panel: pictures.dots(metric),
         table: Some(by_round(report, metric)),
     };
@@ -164,8 +172,7 @@ fn by_round(report: &Report, metric: Metric) -> Table {
     table.captioned(format!("{}, by round", metric.title()))
 }
 
-fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
-    let Some(panel) = pictures.memory() else { return Ok(Markup::default()) };
+fn memory(report: &Report) -> Markup {
     let columns = Parts::NAMES.into_iter().chain(["peak", "of weights + KV cache"]);
     let mut table = Table::of(["Framework"], columns.map(|name| name.replace('_', " ")));
     let mut struck = Vec::new();
@@ -182,16 +189,9 @@ fn memory(report: &Report, pictures: &Pictures<'_>) -> Result<Markup, String> {
         true => ("Memory of the host by part", "of the host, in addition to the GPU’s"),
         false => ("Peak memory by part", "the parts add up to the peak"),
     };
-    let chart = Chart {
-        id: "parts".into(),
-        title: title.into(),
-        description: "For each framework, the parts that add up to its process's peak memory",
-        panel,
-        table: None,
-    };
     let table = table.captioned(format!("{title} (MB); {whose}"));
     let look = Look { struck_rows: struck, ..Look::default() };
-    Ok(html! { (page::charts(&[chart])?) (page::looking(&table, &look)) (on_gpu(report)) })
+    html! { @if !table.rows.is_empty() { (page::looking(&table, &look)) (on_gpu(report)) } }
 }
 
 /// Memory of the GPU by part, and by phase.

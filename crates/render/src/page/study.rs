@@ -6,11 +6,9 @@ use comparison::judge::study::{axes, varied};
 use comparison::plan::StudyView;
 use maud::{Markup, html};
 
-use super::Chart;
-use super::Source;
-use super::{Look, looking};
+use super::{Chart, Look, Shared, Source, looking};
 use crate::charts::Panel;
-use crate::export::Document;
+use crate::export::{Document, Exporter, Markdown};
 use crate::page;
 use crate::pictures::sweep::{study_panels, subtitle, title};
 use crate::study;
@@ -37,10 +35,13 @@ pub(super) fn html(
     let pictures = if has_picture { &["comparison.png", "comparison.svg"][..] } else { &[] };
     let body = html! {
         (page::header(&title, &subtitle(report), &report.started, &summary.answer))
-        (page::warnings(&warnings))
         // The subject of an A/B study is its speed-ups: their picture precedes the table.
         @if is_ab { (page::section("The gain", &charts)) }
-        (page::section(table, &figures(report)))
+        (page::section(table, &html! {
+            (figures(report))
+            (page::copied("Copy as Markdown", &Markdown::Short.export(report)))
+        }))
+        (page::warnings(&warnings))
         @if let Some(table) = study::published(report) {
             (page::section(study::PUBLISHED, &html! { (table) }))
         }
@@ -56,7 +57,9 @@ pub(super) fn html(
         (page::section("To repeat it", &repetition(report)))
         (page::section("Raw data", &page::data(&json, pictures)))
     };
-    Ok(page::document(&title, &body))
+    let shared =
+        Shared { title: &title, description: &summary.answer.join(" "), image: pictures.first().copied() };
+    Ok(page::document(&title, &shared, &body))
 }
 
 /// The command, with the commit and the seed where all cells have one.
@@ -69,7 +72,7 @@ fn repetition(report: &StudyReport) -> Markup {
     let seed = seed.filter(|_| measured().all(|origin| origin.seed == seed));
     let modified = measured().any(|origin| origin.git_modified == Some(true));
     html! {
-        (page::to_repeat(&report.command, Source { commit, modified, seed }))
+        (page::to_repeat(&report.command, Source { commit, modified, seed }, page::REPOSITORY))
         @if seed.is_none() && !report.command.is_empty() {
             (page::paragraph("Each cell has a seed of its own: its page names it."))
         }

@@ -16,6 +16,7 @@ use crate::charts::{
     RowAxis, Rows, Size,
 };
 use crate::result;
+use crate::words::answer::Standing;
 use crate::words::{self, answer};
 
 /// Frameworks that have the same colour in every chart of every run.
@@ -109,6 +110,15 @@ pub(crate) fn title(report: &Report) -> String {
     format!("{names} on {model}")
 }
 
+/// How to read pairs. Intervals agree with verdicts (`statistics::decide`).
+pub(crate) fn reading(margin: f64) -> String {
+    format!(
+        "Grey band: within {} % is equal. A coloured pair is decided: its interval is on one side of 1, or within the band. \
+         That of a hollow pair contains 1. All intervals hold together with 95 % certainty.",
+        100.0 * margin
+    )
+}
+
 /// The text in place of a missing figure.
 pub(crate) fn absent(state: State) -> &'static str {
     match state {
@@ -128,26 +138,28 @@ impl<'a> Pictures<'a> {
         if row.state == State::Struck { GREY } else { self.colours.of(&row.framework) }
     }
 
-    /// The metrics with their own picture: the first two that readers ask about, and two costs.
+    /// The metrics with their own picture: those that readers ask about, and two costs.
     pub(crate) fn drawn(&self) -> Vec<Metric> {
-        let asked = Metric::questions(self.report.plan.work.kind()).into_iter().take(2);
-        asked.chain(COSTS).collect()
+        Metric::questions(self.report.plan.work.kind()).into_iter().chain(COSTS).collect()
     }
 
-    /// A small mark for each process, and their geometric mean. Struck contenders have no marks.
+    /// The best first: a small mark for each process, their geometric mean, and beside it the mark of the table. Struck
+    /// contenders have none, and are last.
     pub(crate) fn rows(&self, metric: Metric) -> Vec<Mark> {
+        let standing = Standing::of_report(self.report, metric);
         let of_row = |row: &Row| {
             let figure = row.figure(metric).filter(|_| row.state != State::Struck);
             Mark {
                 label: words::title(row),
                 colour: Some(self.colour(row)),
                 value: figure.and_then(|figure| figure.typical),
-                interval: None,
                 points: figure.map(words::known).unwrap_or_default(),
+                sign: answer::mark(self.report, &standing, row).text(),
                 note: absent(row.state).to_owned(),
+                ..Mark::default()
             }
         };
-        self.report.rows.iter().map(of_row).collect()
+        answer::sorted(self.report, &standing).into_iter().map(of_row).collect()
     }
 
     pub(crate) fn dots(&self, metric: Metric) -> Panel {
@@ -173,32 +185,17 @@ impl<'a> Pictures<'a> {
     }
 
     pub(crate) fn pairs(&self, metric: Metric) -> Vec<Mark> {
-        let compared = self.comparisons(metric).into_iter();
-        self.with_struck(compared.map(|found| self.pair(format!("{} vs {}", found.a, found.b), found)))
+        self.marked(self.comparisons(metric).into_iter())
     }
 
-    /// Pairs with the figures that they compare; only those of the best contender if there are many.
-    fn pairs_with_figures(&self, metric: Metric) -> Vec<Mark> {
-        let mut compared = self.comparisons(metric);
-        let best = compared.first().map(|found| found.a.clone()).filter(|_| compared.len() > FEW);
-        compared.retain(|found| best.as_ref().is_none_or(|best| *best == found.a));
-        let figured = |label: &str| {
-            let row = self.report.rows.iter().find(|row| row.framework == label);
-            let figure = row.and_then(|row| row.typical(metric)).map(charts::number);
-            [label.to_owned()].into_iter().chain(figure).collect::<Vec<_>>().join(" ")
-        };
-        let label = |found: &Comparison| format!("{} vs {}", figured(&found.a), figured(&found.b));
-        self.with_struck(compared.into_iter().map(|found| self.pair(label(found), found)))
-    }
-
-    fn with_struck(&self, pairs: impl Iterator<Item = Mark>) -> Vec<Mark> {
+    fn marked(&self, compared: impl Iterator<Item = &'a Comparison>) -> Vec<Mark> {
         let struck = self.report.rows.iter().filter(|row| row.state == State::Struck);
         let struck = struck.map(|row| Mark {
             label: words::title(row),
             note: "struck: no verdict".into(),
             ..Mark::default()
         });
-        pairs.chain(struck).collect()
+        compared.map(|found| self.pair(found)).chain(struck).collect()
     }
 
     pub(crate) fn forest(&self, metric: Metric, rows: Vec<Mark>) -> Panel {
@@ -209,10 +206,10 @@ impl<'a> Pictures<'a> {
         Panel::new(metric.title(), "times better", Content::Rows(Rows { axis, groups }))
     }
 
-    fn pair(&self, label: String, found: &Comparison) -> Mark {
+    fn pair(&self, found: &Comparison) -> Mark {
         let measurable = found.verdict != Verdict::NotMeasurable;
         Mark {
-            label,
+            label: format!("{} vs {}", found.a, found.b),
             value: found.advantage.filter(|_| measurable),
             interval: found.interval.filter(|_| measurable),
             colour: match found.verdict {
@@ -220,27 +217,27 @@ impl<'a> Pictures<'a> {
                 Verdict::Equivalent => Some(INK),
                 _ => None,
             },
-            points: Vec::new(),
             note: words::verdicts::word(found.verdict).into(),
+            ..Mark::default()
         }
     }
 
-    /// The answer and the metrics in one picture for sharing: speeds as pairs, if they are compared, and
-    /// costs by process. It contains everything needed to read it.
+    /// The answer, the figures and the pairs of the first question in one picture for sharing. It contains everything
+    /// needed to read it.
     pub(crate) fn comparison(&self) -> Figure {
-        let compared = self.compared();
-        let panel = |metric: Metric| {
-            if !COSTS.contains(&metric) && compared.contains(&metric) {
-                self.forest(metric, self.pairs_with_figures(metric))
-            } else {
-                self.dots(metric)
-            }
-        };
+        let figures = self.drawn().into_iter().map(|metric| self.dots(metric));
+        let deciding = self.compared().into_iter().next();
+        let pairs = deciding.map(|metric| {
+            let compared = self.comparisons(metric);
+            let best = Standing::of_report(self.report, metric).best().filter(|_| compared.len() > FEW);
+            let is_shown = |found: &&Comparison| best.is_none_or(|best| found.a == best || found.b == best);
+            self.forest(metric, self.marked(compared.into_iter().filter(is_shown)))
+        });
         Figure {
             title: answer::brief(self.report),
             answer: answer::sentences(self.report).into_iter().skip(1).collect(),
             subtitle: answer::about(self.report),
-            panels: self.drawn().into_iter().map(panel).collect(),
+            panels: figures.chain(pairs).collect(),
             columns: 2,
             note: self.note(),
         }
@@ -251,9 +248,6 @@ impl<'a> Pictures<'a> {
         let metric = Metric::deciding(self.report.plan.work.kind());
         let mut rows = self.rows(metric);
         rows.iter_mut().for_each(|row| row.points.clear());
-        let sign = if metric.higher_is_better() { -1.0 } else { 1.0 };
-        let worth = |row: &Mark| row.value.map_or(f64::INFINITY, |value| sign * value);
-        rows.sort_by(|one, other| worth(one).total_cmp(&worth(other)));
         let more = rows.len().saturating_sub(PREVIEWED);
         rows.truncate(PREVIEWED);
         let left_out = if more > 0 { format!("; {more} more are not shown") } else { String::new() };
@@ -282,7 +276,7 @@ impl<'a> Pictures<'a> {
                 false => verdicts.take(1).map(|found| result::verdict(self.report, found)).collect(),
             },
             subtitle: answer::about(self.report),
-            panels: pairs.into_iter().chain([self.dots(metric)]).collect(),
+            panels: [self.dots(metric)].into_iter().chain(pairs).collect(),
             columns: 1,
             note: self.note(),
         }
@@ -291,11 +285,7 @@ impl<'a> Pictures<'a> {
     /// How to read the picture, its origin, and how to repeat the run.
     fn note(&self) -> Vec<String> {
         let Report { environment, rows, plan, .. } = self.report;
-        let marks = format!(
-            "Small mark: one process; upright bar: geometric mean. Line: the interval of a ratio; all hold together with \
-             95 % certainty. Coloured pairs are decided. Grey band: within {} % is equal.",
-            100.0 * plan.margin
-        );
+        let marks = format!("Small mark: one process; bar: geometric mean. {}", reading(plan.margin));
         let versions = rows.iter().filter_map(|row| Some(row.hello.as_ref()?.library.to_string()));
         let origin: Vec<String> = [self.origin()].into_iter().chain(words::distinct(versions)).collect();
         let (command, _) = words::elsewhere(&environment.command, Some(plan.seed));
@@ -307,13 +297,6 @@ impl<'a> Pictures<'a> {
         let commit = words::short_commit(environment.git_commit.as_deref(), environment.git_modified);
         let day = words::day(&environment.started);
         format!("Photofinish {} at commit {commit} · {day}", environment.driver_version)
-    }
-
-    /// The parts of the peak memory of all contenders that are not struck.
-    pub(crate) fn memory(&self) -> Option<Panel> {
-        let rows = self.report.rows.iter().filter(|row| row.state != State::Struck);
-        let group = |row: &Row| Some(parts(words::title(row), self.colour(row), row.memory.as_ref()?));
-        memory(rows.filter_map(group).collect())
     }
 }
 

@@ -168,9 +168,9 @@ fn dots(report: &StudyReport, axes: &[Axis], metric: Metric) -> Panel {
             label: words::titled(&row.framework, row.state, &row.reasons),
             colour: Some(colours.of(&row.framework)),
             value: row.typical(metric).filter(|_| row.state != State::Struck),
-            interval: None,
             points: figure.map_or_else(Vec::new, |figure| vec![figure.min, figure.median, figure.max]),
             note: absent(row.state).to_owned(),
+            ..Row::default()
         }
     };
     let group = |cell: &Cell| Group {
@@ -373,8 +373,8 @@ fn speedups(report: &StudyReport) -> Panel {
             label,
             value: outcome.speedup.filter(|_| struck.is_none()),
             interval: outcome.interval,
-            points: Vec::new(),
             note: struck.map_or("not measured".into(), |who| format!("{who}: no verdict")),
+            ..Row::default()
         };
         (study::name(&outcome.settings, &axes), pair)
     });

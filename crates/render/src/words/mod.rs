@@ -239,7 +239,7 @@ pub(crate) fn p(p: f64) -> String {
 }
 
 /// Two digits are enough.
-pub(crate) fn p_alone(p: f64) -> String {
+fn p_alone(p: f64) -> String {
     let text = match p {
         p if p < 0.0001 => "< 0.0001".to_owned(),
         p if p < 0.001 => format!("{p:.4}"),
@@ -254,12 +254,9 @@ pub(crate) fn p_alone(p: f64) -> String {
 /// Flags that say where things are on one machine.
 const OF_A_MACHINE: [&str; 5] = ["--configs", "--workers", "--results-dir", "--resume", "--export"];
 
-/// Subcommands that measure other than `compare`.
-const COMMANDS: [&str; 8] = ["sweep", "ab", "check", "parity", "plan", "run", "generate", "score"];
-
 /// The command for another machine, and the last parts of paths that it named.
 pub(crate) fn elsewhere(command: &[String], seed: Option<u64>) -> (Vec<String>, Vec<String>) {
-    let (mut told, mut local) = (Vec::new(), Vec::new());
+    let (mut told, mut local) = (vec!["photofinish".to_owned()], Vec::new());
     let mut given = command.iter().skip(1);
     while let Some(word) = given.next() {
         let (name, value) =
@@ -281,15 +278,7 @@ pub(crate) fn elsewhere(command: &[String], seed: Option<u64>) -> (Vec<String>, 
     {
         told.extend(["--seed".to_owned(), seed.to_string()]);
     }
-    let start = match told.first().map(String::as_str) {
-        Some(first) if COMMANDS.contains(&first) => "cargo run --release -p driver --",
-        Some("compare") => {
-            told.remove(0);
-            "cargo xtask compare"
-        }
-        _ => "cargo xtask compare",
-    };
-    (start.split(' ').map(str::to_owned).chain(told).collect(), local)
+    (told, local)
 }
 
 fn last(path: &str, local: &mut Vec<String>) -> String {
@@ -439,17 +428,17 @@ mod tests {
             "target/release/photofinish --configs configs --workers=target/release --results-dir results",
             Some(7),
         );
-        assert_eq!((line.as_str(), local.len()), ("cargo xtask compare --seed 7", 0));
+        assert_eq!((line.as_str(), local.len()), ("photofinish --seed 7", 0));
         let (line, _) = told("photofinish compare --seed 3 --quick", Some(3));
-        assert_eq!(line, "cargo xtask compare --seed 3 --quick");
+        assert_eq!(line, "photofinish compare --seed 3 --quick");
         let (line, _) = told("photofinish sweep generate --batch 1,2 --results-dir /x", None);
-        assert_eq!(line, "cargo run --release -p driver -- sweep generate --batch 1,2");
+        assert_eq!(line, "photofinish sweep generate --batch 1,2");
     }
 
     #[test]
     fn a_path_leaves_its_name() {
         let (line, local) = told("photofinish --model ~/models/tiny/ --prompt-file=../p.txt", None);
-        assert_eq!(line, "cargo xtask compare --model tiny --prompt-file=p.txt");
+        assert_eq!(line, "photofinish --model tiny --prompt-file=p.txt");
         assert_eq!(local, ["tiny", "p.txt"]);
     }
 

@@ -60,7 +60,7 @@ fn with_prompts(found: &Comparison, margin: Option<f64>, prompt: &dyn Fn(usize) 
 }
 
 /// The p value of a verdict, adjusted for all of the table. An open pair has that of the test that did not reject.
-pub(crate) fn p_of(found: &Comparison) -> Option<f64> {
+fn p_of(found: &Comparison) -> Option<f64> {
     let statistics = found.statistics.as_ref().filter(|_| has_rounds(found))?;
     Some(match found.verdict {
         Verdict::Equivalent => statistics.p_equivalence,

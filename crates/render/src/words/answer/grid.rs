@@ -5,7 +5,7 @@ use comparison::judge::report::{Kind, Report, Row, State};
 use comparison::plan::KernelCache;
 
 use super::{Mark, Standing, cause, has_verdicts, listed, rounds, split};
-use crate::table::{Cell, Column, Table, Tone, WIDTH};
+use crate::table::{Cell, Column, Table, Tone};
 use crate::words::{self, findings};
 
 /// Most contenders with a column each.
@@ -26,17 +26,38 @@ pub(crate) fn are_rows(report: &Report, width: usize) -> bool {
     report.rows.len() > FEW || by_metric(report).bracketed().terminal_width() > width
 }
 
-/// The table with every column, for a page.
-pub(crate) fn in_full(report: &Report) -> Table {
-    let mut table = grid(report, if are_rows(report, WIDTH) { usize::MAX } else { WIDTH });
-    if table.columns.get(1).is_some_and(|column| column.title.main == CONTENDER) {
+/// The table with every column and mark, for a page. Marks compare with the best, or with a baseline.
+pub(crate) fn in_full(report: &Report, baseline: Option<&str>) -> Table {
+    let mut table = grid(report, usize::MAX);
+    let mark = |cell: &mut Cell, standing: &Standing<'_>, row: &Row| match baseline {
+        None => cell.small = mark(report, standing, row).text(),
+        Some(baseline) => {
+            let is_marked = is_marked(report, standing, row);
+            cell.small = if is_marked { standing.than(&row.framework, baseline) } else { String::new() };
+            // The best of all is of no interest there.
+            cell.tone = if cell.tone == Tone::Clear { Tone::Plain } else { cell.tone };
+        }
+    };
+    if !are_rows(report, usize::MAX) {
+        for (cells, metric) in table.rows.iter_mut().zip(report.table_metrics()) {
+            let standing = Standing::of_report(report, metric);
+            cells[1..].iter_mut().zip(&report.rows).for_each(|(cell, row)| mark(cell, &standing, row));
+        }
+        return table;
+    }
+    let first = usize::from(has_verdicts(report));
+    let deciding = Standing::of_report(report, Metric::deciding(report.plan.work.kind()));
+    let metrics = [deciding.metric].into_iter().chain(others(report, deciding.metric));
+    for (column, metric) in (first + 1..).zip(metrics) {
+        let standing = Standing::of_report(report, metric);
+        table.columns[column].title = metric.title().into();
+        let rows = table.rows.iter_mut().zip(sorted(report, &deciding));
+        rows.for_each(|(cells, row)| mark(&mut cells[column], &standing, row));
+    }
+    if first > 0 {
         // A row is headed by its name.
         table.columns.swap(0, 1);
         table.columns[1].title = "Rank".into();
-        let titles = table.columns[2..].iter_mut().map(|column| &mut column.title);
-        let deciding = Metric::deciding(report.plan.work.kind());
-        let metrics = [deciding].into_iter().chain(others(report, deciding));
-        titles.zip(metrics).for_each(|(title, metric)| *title = metric.title().into());
         table.rows.iter_mut().for_each(|row| row.swap(0, 1));
     }
     table
@@ -44,9 +65,7 @@ pub(crate) fn in_full(report: &Report) -> Table {
 
 /// The table, at most as wide as this where that is possible.
 pub(crate) fn grid(report: &Report, width: usize) -> Table {
-    let few = report.rows.len() <= FEW && width < usize::MAX;
-    let by_rows = !few || are_rows(report, width);
-    let table = if by_rows { by_contender(report, width) } else { by_metric(report) };
+    let table = if are_rows(report, width) { by_contender(report, width) } else { by_metric(report) };
     Table { signs: true, ..table }
 }
 
@@ -140,7 +159,7 @@ fn others(report: &Report, deciding: Metric) -> Vec<Metric> {
 }
 
 /// By rank, then by figure; then those that take no part.
-fn sorted<'a>(report: &'a Report, deciding: &Standing<'_>) -> Vec<&'a Row> {
+pub(crate) fn sorted<'a>(report: &'a Report, deciding: &Standing<'_>) -> Vec<&'a Row> {
     let order: Vec<&str> = deciding.labels().collect();
     let mut rows: Vec<&Row> = report.rows.iter().collect();
     let place = |row: &Row| order.iter().position(|label| *label == row.framework).unwrap_or(order.len());
@@ -165,13 +184,18 @@ fn cell(report: &Report, standing: &Standing<'_>, row: &Row) -> Cell {
         None => "n/a".into(),
         Some(value) => words::figure(value),
     };
-    let mark = if row.state.takes_part() && has_verdicts_on(report, standing.metric) {
-        standing.mark(&row.framework)
-    } else {
-        Mark::None
-    };
+    let mark = mark(report, standing, row);
     let tone = if mark == Mark::Best { Tone::Clear } else { Tone::Plain };
     toned(row, Cell::with_small(figure, mark.text()).toned(tone))
+}
+
+/// What is beside a figure.
+pub(crate) fn mark(report: &Report, standing: &Standing<'_>, row: &Row) -> Mark {
+    if is_marked(report, standing, row) { standing.mark(&row.framework) } else { Mark::None }
+}
+
+fn is_marked(report: &Report, standing: &Standing<'_>, row: &Row) -> bool {
+    row.state.takes_part() && has_verdicts_on(report, standing.metric)
 }
 
 /// Whether there can be marks on a metric: noise spoils those of speed alone.
@@ -233,8 +257,8 @@ pub(crate) fn notes(report: &Report, width: usize) -> [Vec<String>; 2] {
 fn marked(report: &Report, width: usize) -> Vec<Metric> {
     match (has_verdicts(report), are_rows(report, width)) {
         (false, _) => Vec::new(),
-        (true, true) => vec![Metric::deciding(report.plan.work.kind())],
-        (true, false) => report.table_metrics(),
+        (true, true) if width < usize::MAX => vec![Metric::deciding(report.plan.work.kind())],
+        (true, _) => report.table_metrics(),
     }
 }
 

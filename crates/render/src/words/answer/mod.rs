@@ -8,7 +8,7 @@ use comparison::judge::report::verdicts::{Comparison, Unmeasurable, Verdict};
 use comparison::judge::report::{Row, State};
 use comparison::judge::{Metric, Report, WorkKind};
 use comparison::plan::{Plan, Rounds};
-pub(crate) use grid::{about, grid, in_full, notes};
+pub(crate) use grid::{about, grid, in_full, mark, notes, sorted};
 use statistics::{Cause, MIN_ROUNDS, Split, Undecided};
 
 use crate::words::verdicts::unmeasurable;
@@ -20,7 +20,7 @@ pub(crate) fn rounds(report: &Report) -> usize {
 }
 
 /// Whether there are rounds enough for verdicts, and the machine was quiet enough.
-fn has_verdicts(report: &Report) -> bool {
+pub(crate) fn has_verdicts(report: &Report) -> bool {
     report.noise().is_none() && rounds(report) >= statistics::MIN_ROUNDS
 }
 
@@ -434,6 +434,23 @@ impl<'a> Standing<'a> {
             marks if marks.iter().any(|mark| matches!(mark, Mark::Open | Mark::Ends(..))) => Mark::Open,
             marks if marks.contains(&Mark::Equal) => Mark::Equal,
             _ => Mark::None,
+        }
+    }
+
+    /// How a contender compares with a baseline: "1.09x better", "1.16x worse", "=", "~".
+    pub(crate) fn than(&self, label: &str, baseline: &str) -> String {
+        if label == baseline {
+            return if self.compared.is_empty() { String::new() } else { "baseline".to_owned() };
+        }
+        match self.pair(baseline, label).map(|found| against(found, baseline)) {
+            Some(Mark::Times(worse)) if worse < 1.0 => format!("{} better", times(1.0 / worse)),
+            Some(Mark::Ends(low, high)) if high < 1.0 => {
+                format!("{}x better", between(1.0 / high, 1.0 / low))
+            }
+            // Rounds that favour either.
+            Some(Mark::Ends(low, _)) if low < 1.0 => Mark::Open.text(),
+            Some(mark @ (Mark::Times(_) | Mark::Ends(..))) => format!("{} worse", mark.text()),
+            mark => mark.unwrap_or(Mark::None).text(),
         }
     }
 

@@ -243,3 +243,17 @@ fn where_all_is_open_nothing_is_best() {
     assert!(report.rows.iter().all(|row| standing.mark(&row.framework).text() == "~"));
     assert_eq!(standing.hidden().count(), 1);
 }
+
+#[test]
+fn a_baseline_turns_the_mark_of_a_pair() {
+    let pairs = [
+        pair(Metric::Throughput, "one", "two", Verdict::Faster, 1.25),
+        pair(Metric::Throughput, "one", "three", Verdict::Inconclusive, 1.1),
+        pair(Metric::Throughput, "two", "three", Verdict::Equivalent, 1.01),
+    ];
+    let figures = ["one", "two", "three"].into_iter().map(|name| (name, Some(1.0)));
+    let standing = Standing::new(Metric::Throughput, &pairs, figures);
+    let than = |label: &str, baseline: &str| standing.than(label, baseline);
+    assert_eq!([than("one", "two"), than("two", "one")], ["1.25x better", "1.25x worse"]);
+    assert_eq!([than("one", "three"), than("three", "two"), than("two", "two")], ["~", "=", "baseline"]);
+}
