@@ -37,6 +37,12 @@ fn to_driver(mut named: Named) -> Named {
 /// Why a command cannot be typed so.
 fn objection(named: &Named, was: bool) -> Option<String> {
     let words = &named.words;
+    if let [_, help, topic, ..] = words.as_slice()
+        && help == "help"
+        && super::help::topic(topic).is_some()
+    {
+        return None;
+    }
     if let Some(end) = words.iter().position(|word| word == "--") {
         // A plan is of another command.
         let study = ["photofinish".to_owned()].into_iter().chain(words[end + 1..].iter().cloned());

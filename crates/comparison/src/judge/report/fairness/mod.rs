@@ -331,7 +331,7 @@ const RULES: [Rule; 19] = [
     Rule {
         id: "R5",
         sentence: "Same thread budget, verified from observed threads and CPU time",
-        how: "The budget is set by environment, API and CPU affinity. Afterwards CPU seconds ÷ wall seconds of the timed requests (by the driver's reading, and of all its processes, where it has several or does not say), the allowed CPUs and the reported number are compared with it, and so are thread variables of the engine's configuration. More than the budget strikes, and so does a second set of threads: 1.75 times the budget that ran or waited for a CPU, over a second or more (2.5 times over less). Fewer threads are noted, and so are pools that compete within the budget of CPU time: neither is an advantage.",
+        how: "The budget is set by environment, API and CPU affinity. Afterwards CPU seconds ÷ wall seconds of the timed requests (by the driver's reading, and of all its processes, where it has several or does not say), the allowed CPUs and the reported number are compared with it, and so are thread variables of the engine's configuration. More than the budget strikes the column. So does a second set of threads: threads that ran or waited for a CPU add up to 1.75 times the budget (2.5 times, if this was measured for less than a second). Fewer threads are noted, and so are pools that compete within the budget: neither is an advantage.",
         remedy: "take the thread setting out of its configuration, or give all as many threads with --threads",
         check: OfEach(checks::same_threads),
     },
@@ -374,7 +374,7 @@ const RULES: [Rule; 19] = [
         id: "R11",
         sentence: "Outputs agree within tolerance, in the very run that is timed",
         how: "Each block of requests has other prompts of the same lengths and is fed other tokens, which are sent slice by slice; in every fourth block each contender is fed the tokens that it chooses. Encoders have other texts, ONNX files other drawn inputs. A reference in f32 computes the same afterwards: every most likely token, every vector and every output of a timed request is compared with it, and so are the logits of tokens that are drawn only when a slice is done. The contender that gives the reference is compared with another framework's, in one block of each process, which is drawn afterwards. In the first round, and in one that the seed draws, each process computes teacher-forced logits after its last sample, by the path that was timed; it is asked for them only then.",
-        remedy: "the row computes something else: report it to the framework or to us, with the results directory",
+        remedy: "the column computes something else: `photofinish parity` says from which layer or token on",
         check: OfEach(checks::outputs_agree),
     },
     Rule {
@@ -422,7 +422,7 @@ const RULES: [Rule; 19] = [
     Rule {
         id: "R18",
         sentence: "The worker's readings agree with the driver's",
-        how: "The driver measures with its own clock when each event of a start came and how long each part of a request took, after the worker said that it was ready, and reads CPU time and peak memory before a process finishes. Every figure of speed is computed from the driver's times, too, less what the answers of the least late contender are late; a verdict needs both: where the advantage is smaller by the driver's clock by more than the margin (of an ONNX file half a millisecond of the fastest request, 5 to 25 %: making inputs and handing outputs over is part of the driver's time alone), or turned, the pair has none, and where it is not clear, it is inconclusive. The driver's times include the step just after a pause, so that work moved there counts. A contender whose requests take less of the driver's time when it is sent what several steps are fed than when they feed themselves, by more than 5 % beyond the others and with p below 0.0001 (Welch's test), computes ahead and is struck. The CPU time of its requests must reach 80 %, less 50 ms, of that in its turns, without the time that all its threads may use in untimed parts. Its peak memory must reach 90 % of the driver's reading. A scripted clock (`engine-mock`), figures that are better by its own clock, and a lower nice value than that of others are noted.",
+        how: "*Checked*: the driver times each event of a start and each part of a request with its own clock, the step just after a pause too, and reads CPU time and peak memory. *Verdict*: speed must hold by both clocks, less what the answers of the least late column are late. Where the advantage is smaller by the driver's clock by more than the margin, or turned, the pair has none (ONNX files: by more than half a millisecond of the fastest request, 5 to 25 %); where it is not clear, it is inconclusive. *Strikes*: CPU time of requests below 80 %, less 50 ms, of the driver's, without what all threads may use in untimed parts; peak memory below 90 % of the driver's; requests that take over 5 % less, beyond the others, when the column is sent the tokens of several steps than when it feeds itself (Welch's test, p < 0.0001). *Noted*: a scripted clock (`engine-mock`), figures that are better by its own clock, a lower nice value than others have.",
         remedy: "report a bug of the worker",
         check: OfEach(readings::agree),
     },
@@ -445,12 +445,12 @@ pub fn markdown() -> String {
     let mut text = String::from(
         "# Fairness rules\n\n\
          Printed by `photofinish rules`; a test compares this page with the code. Do not edit it by hand.\n\n\
-         A broken rule strikes the row: it is printed with the rule, the finding and the remedy, and has no verdicts. \
-         With\n`--allow-unfair` the breach is only labelled. On a machine that is not quiet (R12) no row is struck, and there \
+         A broken rule strikes the column: it is printed with the rule, the finding and the remedy, and has no verdicts. \
+         With\n`--allow-unfair` the breach is only labelled. On a machine that is not quiet (R12) no column is struck, and there \
          are no\nverdicts.\n\n\
          A *reference* (`reference = true` in `configs/engines`) is a framework's own implementation, measured together \
          with the\nengines. Its build, cache and compilation are its own: those departures (R10, R13, R14, R17) \
-         are noted\nin the findings and strike no row. All other rules hold for it, too.\n\n\
+         are noted\nin the findings and strike no column. All other rules hold for it, too.\n\n\
          A *hybrid* (`framework = \"hybrid\"`) reads prompts on one engine and decodes on another. Its cache and compilation \
          are\ntheirs: departures from R13 and R14 are noted, as a reference's are.\n\n\
          A rule whose readings the system does not give is *unverified*, and the report says so.\n\n\
