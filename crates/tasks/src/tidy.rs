@@ -37,6 +37,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     findings.extend(pages::links(&texts, &tooling::files(root)?));
     findings.extend(pages::book(&texts));
     findings.extend(pages::idioms(&texts));
+    findings.extend(pages::words(&texts));
     for finding in &findings {
         println!("tidy: {finding}");
     }

@@ -224,6 +224,9 @@ impl Draft {
         let Draft { request, suite, suite_name, contenders, threads, rounds, iterations, .. } = self;
         // Two rounds never give a verdict, so noise cannot invalidate one; it is still reported.
         let is_look = request.quick || suite.quick;
+        // The default suite's analysis is of decoding after its own prompts.
+        let is_analysed =
+            suite_name.as_deref() != Some(configs::DEFAULT_SUITE) || matches!(work, work::Work::Generate(_));
         let mut plan = Plan {
             contenders,
             model: given.name.to_owned(),
@@ -260,7 +263,10 @@ impl Draft {
             delay_ns: Duration::from_secs_f64(request.delay_s).as_nanos() as u64,
             timeout_s: request.timeout_s,
             suite: suite_name,
-            analysis: suite.analysis.split_whitespace().collect::<Vec<_>>().join(" "),
+            analysis: match is_analysed {
+                true => suite.analysis.split_whitespace().collect::<Vec<_>>().join(" "),
+                false => String::new(),
+            },
             request,
         };
         plan.limit_warmup();

@@ -142,6 +142,35 @@ pub(super) fn book(texts: &[(String, String)]) -> Vec<Finding> {
     findings
 }
 
+/// Words of the pages that users read, README included. A page that is longer replaces another's words.
+const MOST_WORDS: usize = 22_000;
+
+/// Pages that a program prints, evidence, and those for people who write engines or work on this repository.
+const NOT_FOR_USERS: [&str; 8] = [
+    "docs/SUMMARY.md",
+    "docs/evidence/",
+    "docs/explanation/architecture.md",
+    "docs/how-to/add-an-engine.md",
+    "docs/reference/cli.md",
+    "docs/reference/fairness.md",
+    "docs/reference/fields.md",
+    "docs/reference/protocol.md",
+];
+
+/// The pages that users read are short enough to be read.
+pub(super) fn words(texts: &[(String, String)]) -> Vec<Finding> {
+    let is_page = |name: &str| name == "README.md" || name.starts_with("docs/") && name.ends_with(".md");
+    let is_read = |name: &str| is_page(name) && !NOT_FOR_USERS.iter().any(|other| name.starts_with(other));
+    let read = texts.iter().filter(|(name, _)| is_read(name));
+    let count: usize = read.map(|(_, text)| text.split_whitespace().count()).sum();
+    let finding = || Finding {
+        rule: "the pages for users have at most 22,000 words",
+        found: format!("they have {count}"),
+        remedy: "leave out what another page, a message or --help says",
+    };
+    (count > MOST_WORDS).then(finding).into_iter().collect()
+}
+
 const MOST_IN_THOUSAND: usize = 3;
 
 const WORDS: &str = "lie lies stand stands mend mends mended tell tells told who whoever whom nobody everybody beside \
@@ -277,6 +306,16 @@ mod tests {
         ] {
             assert_eq!(read(text).0, found);
         }
+    }
+
+    #[test]
+    fn pages_for_users_have_a_limit_of_words_and_the_others_have_none() {
+        let text = "word ".repeat(MOST_WORDS);
+        let found = |name: &str, more: &str| words(&[(name.into(), text.clone() + more)]).len();
+        let long =
+            ["README.md", "docs/how-to/a.md", "docs/evidence/a.md", "docs/reference/cli.md", "other.md"];
+        assert_eq!(long.map(|name| found(name, "word")), [1, 1, 0, 0, 0]);
+        assert_eq!(found("README.md", ""), 0);
     }
 
     #[test]

@@ -374,7 +374,7 @@ const RULES: [Rule; 19] = [
         id: "R11",
         sentence: "Outputs agree within tolerance, in the very run that is timed",
         how: "Each block of requests has other prompts of the same lengths and is fed other tokens, which are sent slice by slice; in every fourth block each contender is fed the tokens that it chooses. Encoders have other texts, ONNX files other drawn inputs. A reference in f32 computes the same afterwards: every most likely token, every vector and every output of a timed request is compared with it, and so are the logits of tokens that are drawn only when a slice is done. The contender that gives the reference is compared with another framework's, in one block of each process, which is drawn afterwards. In the first round, and in one that the seed draws, each process computes teacher-forced logits after its last sample, by the path that was timed; it is asked for them only then.",
-        remedy: "the column computes something else: `photofinish parity` says from which layer or token on",
+        remedy: "`photofinish parity` says from which layer or token on outputs differ; report that with the results directory",
         check: OfEach(checks::outputs_agree),
     },
     Rule {
