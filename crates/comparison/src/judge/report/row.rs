@@ -244,8 +244,14 @@ impl Row {
         self.figure(metric)?.typical
     }
 
-    /// For people: the precision it ran in, and the requested one if it differs.
+    /// For people: the precision it ran in, the requested one if it differs, and whether it only emulates it.
     pub fn precision_words(&self) -> String {
+        let emulated = self.in_effect.as_ref().is_some_and(is_emulated);
+        format!("{}{}", self.precision_name(), if emulated { ", emulated" } else { "" })
+    }
+
+    /// The same without the word for emulation.
+    pub fn precision_name(&self) -> String {
         let requested = self.precision.requested.name();
         match &self.precision.observed {
             Some(observed) if observed != requested => format!("{observed} (asked: {requested})"),
@@ -268,6 +274,11 @@ impl Row {
             (_, Some(agreement)) => format!("ok, Δ ≤ {:.0e}", agreement.max_abs()),
         }
     }
+}
+
+/// Whether it multiplies dequantised weights: an engine says so in how it keeps them.
+pub(super) fn is_emulated(in_effect: &InEffect) -> bool {
+    in_effect.weight_storage.as_str().starts_with("emulated")
 }
 
 fn state(
