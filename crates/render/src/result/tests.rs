@@ -109,6 +109,17 @@ fn too_few_rounds_are_one_sentence() {
 }
 
 #[test]
+fn one_process_has_a_mean_and_no_deviation() {
+    let figure = |values: &[f64]| {
+        let values = values.iter().map(|value| Some(*value)).collect();
+        let Cell { main, small, .. } = moments(&Figure::new(Metric::Latency, values, Vec::new()));
+        (main, small)
+    };
+    assert_eq!(figure(&[20.0]), ("20.0".to_owned(), String::new()));
+    assert_eq!(figure(&[10.0, 30.0]), ("20.0 ± 14.1".to_owned(), "70.7 %, 10.0–30.0".to_owned()));
+}
+
+#[test]
 fn exit_codes_follow_the_rows() {
     let mut report = report();
     assert_eq!(report.exit_code(), 1, "a failed row");

@@ -380,7 +380,7 @@ pub struct Figure {
     pub min: Option<f64>,
     pub max: Option<f64>,
     pub mean: Option<f64>,
-    /// Between processes, with n − 1.
+    /// Between processes, with n − 1; `null` for one process.
     pub standard_deviation: Option<f64>,
     /// Standard deviation ÷ mean.
     pub coefficient_of_variation: Option<f64>,
@@ -405,7 +405,7 @@ impl Figure {
             min: known.iter().copied().reduce(f64::min),
             max: known.iter().copied().reduce(f64::max),
             mean: moments.map(|moments| moments.mean),
-            standard_deviation: moments.map(|moments| moments.standard_deviation),
+            standard_deviation: moments.and_then(|moments| moments.standard_deviation),
             coefficient_of_variation: moments.and_then(Moments::coefficient_of_variation),
             values,
             compared,
