@@ -131,6 +131,12 @@ fn has(cell: &Cell, metric: Metric) -> bool {
     cell.rows.iter().any(|row| row.metrics.contains_key(&metric))
 }
 
+/// What each arm of a cell is shown with: times of a request and of a token, throughput and memory.
+pub fn arm_metrics(cell: &Cell) -> Vec<Metric> {
+    let all = [total(cell), Metric::Latency, throughput(cell), Metric::PeakMemory];
+    all.into_iter().filter(|&metric| has(cell, metric)).collect()
+}
+
 fn side(row: &CellRow, throughput: Metric, total: Metric) -> Side {
     Side {
         contender: row.framework.clone(),
