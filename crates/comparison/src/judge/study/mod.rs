@@ -195,6 +195,9 @@ pub struct Cell {
     pub refused: Option<String>,
     /// The exit code that the comparison alone would have had.
     pub exit_code: u8,
+    /// Whether a column varies by more than `--max-cv`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_beyond_max_cv: bool,
     pub rounds: usize,
     /// Bytes of the weights as stored, at the precision asked for.
     pub weights_bytes: Option<f64>,
@@ -259,6 +262,7 @@ impl Cell {
             settings,
             refused: None,
             exit_code: report.exit_code(),
+            is_beyond_max_cv: report.is_beyond_max_cv() && report.noise().is_none(),
             rounds: report.rounds,
             weights_bytes: weights.reduce(f64::max),
             rows: report.rows.iter().map(CellRow::new).collect(),
@@ -282,7 +286,7 @@ impl Cell {
 
     /// Whether the machine was too noisy for verdicts on speed. The figures exist, but are disturbed.
     pub fn is_noisy(&self) -> bool {
-        self.exit_code == NOISY
+        self.exit_code == NOISY && !self.is_beyond_max_cv
     }
 
     /// The cell of a combination that cannot be measured.
