@@ -486,13 +486,16 @@ pub struct Environment {
     pub kernel: Option<String>,
     /// The processor's own name for itself.
     pub cpu: String,
-    /// Which processor it is, where its name does not say that: "AuthenticAMD, family 25, model 17"; `null` where the
-    /// system does not report.
+    /// Which processor it is, where its name does not say that: "AuthenticAMD, family 25, model 17, stepping 1"; `null`
+    /// where the system does not report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_family: Option<String>,
     /// Threads that share a core, and so its units of matrix products; `null` where the system does not report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads_per_core: Option<usize>,
+    /// Caches that a core can use, with their sizes: "L1d 32K", "L3 32768K".
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpu_caches: Vec<String>,
     /// Extensions of the processor that products may use, as Linux names them: `avx512_bf16`, `amx_int8`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpu_extensions: Vec<String>,

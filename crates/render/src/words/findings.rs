@@ -346,7 +346,8 @@ fn compiled(_: &Report, row: &Row) -> Option<String> {
 // Facts about the run as a whole, a sentence each.
 
 pub(crate) fn facts(report: &Report) -> Vec<String> {
-    let mut facts: Vec<String> = load(report).into_iter().chain(limits(report)).collect();
+    let facts = [load(report), processor(report), limits(report)].into_iter().flatten();
+    let mut facts: Vec<String> = facts.collect();
     if report.plan.is_on_gpu() {
         let (device, peak) = (&report.plan.device, Metric::PeakMemory.words());
         facts.push(match report.rows.iter().any(|row| row.typical(Metric::PeakMemory).is_some()) {
@@ -407,6 +408,15 @@ fn load(report: &Report) -> Option<String> {
 fn limits(report: &Report) -> Option<String> {
     let machine = &report.machine;
     let of = |spread: &Spread, unit: &str| {
+/// Which processor it is, where the system reports that: "the processor: AuthenticAMD, family 25, model 17; caches: L1d 32K".
+fn processor(report: &Report) -> Option<String> {
+    let environment = &report.environment;
+    let caches = &environment.cpu_caches;
+    let caches = (!caches.is_empty()).then(|| format!("caches of a core: {}", caches.join(", ")));
+    let told: Vec<String> = environment.cpu_family.clone().into_iter().chain(caches).collect();
+    (!told.is_empty()).then(|| format!("the processor: {}; {}", environment.cpu, told.join("; ")))
+}
+
         let [median, min, best] = [spread.median, spread.min, spread.best].map(|value| value / 1e9);
         format!("{median:.0} {unit} (range {min:.0}–{best:.0})")
     };
