@@ -70,7 +70,7 @@ const fn finding(label: &'static str, cell: fn(&Report, &Row) -> Option<String>)
     Finding { label, cell, is_tabled: false }
 }
 
-const FINDINGS: [Finding; 28] = [
+const FINDINGS: [Finding; 29] = [
     finding("activations are multiplied with weights in", |_, row| products(row)),
     finding("arithmetic that is not the framework's, of the CPU time of {phases}", |_, row| own_code(row)),
     finding("instructions, as the framework says", |_, row| {
@@ -133,6 +133,9 @@ const FINDINGS: [Finding; 28] = [
         Some(format!("{} GB", each.join(" + ")))
     }),
     finding("compiled for", compiled),
+    finding("fresh kernel cache on disk (in memory its kernels are part of the remainder)", |_, row| {
+        Some(format!("{:.1} MB", row.kernel_cache_bytes? as f64 / 1e6))
+    }),
     finding("padding of the shorter prompts, which no figure counts as tokens", |_, row| {
         let Padding { side, computed } = row.padding.as_ref()?;
         let side = if *side == Side::Left { "left" } else { "right" };
@@ -405,9 +408,6 @@ fn load(report: &Report) -> Option<String> {
     })
 }
 
-fn limits(report: &Report) -> Option<String> {
-    let machine = &report.machine;
-    let of = |spread: &Spread, unit: &str| {
 /// Which processor it is, where the system reports that: "the processor: AuthenticAMD, family 25, model 17; caches: L1d 32K".
 fn processor(report: &Report) -> Option<String> {
     let environment = &report.environment;
@@ -417,6 +417,9 @@ fn processor(report: &Report) -> Option<String> {
     (!told.is_empty()).then(|| format!("the processor: {}; {}", environment.cpu, told.join("; ")))
 }
 
+fn limits(report: &Report) -> Option<String> {
+    let machine = &report.machine;
+    let of = |spread: &Spread, unit: &str| {
         let [median, min, best] = [spread.median, spread.min, spread.best].map(|value| value / 1e9);
         format!("{median:.0} {unit} (range {min:.0}–{best:.0})")
     };

@@ -80,6 +80,9 @@ pub struct Row {
     /// How much of its CPU time is arithmetic of its own (rule R19); `None` if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_code: Option<OwnCode>,
+    /// Most bytes that a process wrote into its fresh kernel cache; `None` if it was given none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_cache_bytes: Option<u64>,
     /// The shapes that its last process compiled for; `None` if it compiles for none, or does not report
     /// them.
     pub compiled: Option<untrusted::Foreigns>,
@@ -230,6 +233,7 @@ impl Row {
             in_effect: loaded.map(|loaded| loaded.in_effect.clone()),
             arithmetic: evidence.arithmetic.get(label).and_then(|told| told.clone().ok()).unwrap_or_default(),
             own_code: own_code(plan, evidence, label),
+            kernel_cache_bytes: complete.iter().filter_map(|run| run.kernel_cache_bytes).max(),
             compiled: complete.last().and_then(|run| run.usage()?.compiled.clone()),
             padding: complete.last().and_then(|run| run.usage()?.cache.padding),
         }
