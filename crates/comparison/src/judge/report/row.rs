@@ -248,13 +248,19 @@ impl Row {
         self.figure(metric)?.typical
     }
 
-    /// For people: the precision it ran in, the requested one if it differs, and whether it only emulates it.
+    /// For people: the precision it ran in, the requested one if it differs, and whether its weights are converted first.
     pub fn precision_words(&self) -> String {
-        let emulated = self.in_effect.as_ref().is_some_and(is_emulated);
-        format!("{}{}", self.precision_name(), if emulated { ", emulated" } else { "" })
+        let kept = self.in_effect.as_ref();
+        let is_cast = |kept: &InEffect| kept.weight_storage.as_str().contains(CONVERTED);
+        let how = match kept {
+            Some(kept) if is_emulated(kept) => ", emulated",
+            Some(kept) if is_cast(kept) => ", multiplied in f32",
+            _ => "",
+        };
+        format!("{}{how}", self.precision_name())
     }
 
-    /// The same without the word for emulation.
+    /// The same without the words for converted weights.
     pub fn precision_name(&self) -> String {
         let requested = self.precision.requested.name();
         match &self.precision.observed {
@@ -279,6 +285,9 @@ impl Row {
         }
     }
 }
+
+/// What engines say of weights in 16 bits that every product converts.
+const CONVERTED: &str = "converted to f32 for every product";
 
 /// Whether it multiplies dequantised weights: an engine says so in how it keeps them.
 pub(super) fn is_emulated(in_effect: &InEffect) -> bool {
