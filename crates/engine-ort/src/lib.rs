@@ -300,7 +300,7 @@ fn check_supported(config: &ModelConfig, settings: &Settings) -> Result<()> {
     }
     Err(EngineError::Unsupported(format!(
         "ONNX Runtime's GroupQueryAttention keeps keys and values in the type of its activations: in {kept} here, \
-         not in {}",
+         not in {} (--kv-type {kept})",
         settings.cache()
     )))
 }
@@ -313,8 +313,8 @@ fn check_precision(settings: &Settings) -> Result<()> {
         ) => return Ok(()),
         (Device::Cpu, _) if settings.converts_weights()? => return Ok(()),
         (Device::Cpu, Precision::F16) => {
-            "ONNX Runtime's CPU execution provider has no f16 matrix product for x86: it would cast every weight \
-             to f32 and compute in that"
+            "ONNX Runtime's CPU execution provider has no f16 matrix product for x86; ort-converting casts every weight to \
+             f32 and computes in that, with --kv-type f32"
         }
         (Device::Cpu, Precision::Bf16) => {
             "ONNX Runtime's CPU execution provider implements no bf16 matrix product and no bf16 attention"

@@ -59,6 +59,7 @@ pub(crate) fn environment() -> Environment {
         host: "host".into(),
         cpu: "A Processor".into(),
         cpu_family: None,
+        cpu_caches: Vec::new(),
         threads_per_core: None,
         cpu_extensions: Vec::new(),
         is_virtual: None,

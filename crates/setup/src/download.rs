@@ -370,7 +370,7 @@ fn only_file(directory: &Path) -> Result<Archive> {
 }
 
 /// Bytes of everything readable at the moment: pip moves files meanwhile.
-fn size_of_tree(directory: &Path) -> u64 {
+pub fn size_of_tree(directory: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(directory) else { return 0 };
     let size = |entry: fs::DirEntry| match entry.metadata() {
         Ok(metadata) if metadata.is_dir() => size_of_tree(&entry.path()),

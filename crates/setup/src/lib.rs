@@ -23,6 +23,7 @@ use std::{fmt, fs};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+pub use download::size_of_tree;
 use download::{Downloads, Mirror};
 use layout::Wanted;
 pub use layout::{BuildRecord, Home, Layout, PROGRAM};

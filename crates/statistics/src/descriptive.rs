@@ -69,8 +69,8 @@ pub fn geometric_interval(values: &[f64]) -> Option<(f64, f64)> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moments {
     pub mean: f64,
-    /// With n − 1; 0 for a single value.
-    pub standard_deviation: f64,
+    /// With n − 1; `None` for a single value.
+    pub standard_deviation: Option<f64>,
 }
 
 impl Moments {
@@ -78,13 +78,14 @@ impl Moments {
     pub fn new(values: &[f64]) -> Option<Moments> {
         (!values.is_empty()).then(|| {
             let mean = mean(values);
-            Moments { mean, standard_deviation: variance(values, mean).sqrt() }
+            let standard_deviation = (values.len() > 1).then(|| variance(values, mean).sqrt());
+            Moments { mean, standard_deviation }
         })
     }
 
-    /// Standard deviation ÷ mean; `None` where the mean is zero.
+    /// Standard deviation ÷ mean; `None` for a single value, and where the mean is zero.
     pub fn coefficient_of_variation(self) -> Option<f64> {
-        Some(self.standard_deviation / self.mean.abs()).filter(|share| share.is_finite())
+        Some(self.standard_deviation? / self.mean.abs()).filter(|share| share.is_finite())
     }
 }
 
@@ -269,8 +270,9 @@ mod tests {
     fn the_moments_are_those_of_textbooks() {
         let moments = Moments::new(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
         assert_eq!(moments.mean, 5.0);
-        assert!((moments.standard_deviation - (32.0f64 / 7.0).sqrt()).abs() < 1e-12);
-        assert_eq!(Moments::new(&[3.0]).unwrap().coefficient_of_variation(), Some(0.0));
+        assert!((moments.standard_deviation.unwrap() - (32.0f64 / 7.0).sqrt()).abs() < 1e-12);
+        let single = Moments::new(&[3.0]).unwrap();
+        assert_eq!((single.standard_deviation, single.coefficient_of_variation()), (None, None));
         assert_eq!(Moments::new(&[]), None);
     }
 

@@ -197,6 +197,12 @@ impl Engines {
         Ok(selected.iter().filter_map(|engine| find(engine.base())).collect())
     }
 
+    /// Those of an installation: without names also a hybrid, whose worker is that of every hybrid.
+    pub(crate) fn installed(&self, names: &[String]) -> Result<Vec<&Engine>> {
+        let hybrid = self.0.iter().find(|engine| names.is_empty() && engine.framework == configs::HYBRID);
+        Ok(self.select(names)?.into_iter().chain(hybrid).collect())
+    }
+
     #[cfg(test)]
     pub(crate) fn all(&self) -> &[Engine] {
         &self.0
@@ -262,8 +268,14 @@ mod tests {
         assert_eq!(names(&["tch-base", "candle"]), ["tch-base", "candle"]);
         let tch = selected(&["tch-base"]).unwrap()[0];
         assert_eq!((tch.framework.as_str(), needs(tch, Piece::Libtorch)), ("tch", true));
-        // Hybrids and references are built where they are named.
+        // References are built where they are named.
         assert_eq!(names(&[]), ["candle", "tch", "ort"]);
+        let workers = |names: &[String]| -> Vec<&str> {
+            let installed = engines.installed(names).unwrap();
+            installed.into_iter().map(|engine| engine.worker.as_str()).collect()
+        };
+        assert_eq!(workers(&[]), ["engine-candle", "engine-tch", "engine-ort", "engine-hybrid"]);
+        assert_eq!(workers(&["candle".into()]), ["engine-candle"]);
         let error = selected(&["xyz"]).unwrap_err();
         let known = ["xyz", "photofinish list frameworks"];
         assert!(is_bad_input(&error) && known.iter().all(|part| error.to_string().contains(part)), "{error}");

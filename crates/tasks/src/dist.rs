@@ -51,7 +51,7 @@ pub(crate) fn run(workspace: &Workspace, what: &What, quiet: bool) -> Result<Exi
     install::put(&base, &binaries, &record, &Target::below(&root))?;
     let layout = Layout::below(&root);
     let engines = Engines::read(&workspace)?;
-    let engines: Vec<&Engine> = engines.select(&what.frameworks)?;
+    let engines: Vec<&Engine> = engines.installed(&what.frameworks)?;
     for level in LEVELS {
         let target = place.join(format!("build-{}", level.name));
         let built = workspace.built_with(target, portable.variables(level.flags));
@@ -76,7 +76,7 @@ pub(crate) fn run(workspace: &Workspace, what: &What, quiet: bool) -> Result<Exi
 /// An archive without one of the workers would look complete.
 fn complete(workspace: &Workspace, what: &What, binaries: &[String]) -> Result<()> {
     let engines = Engines::read(workspace)?;
-    let mut missing = install::names(&engines.select(&what.frameworks)?, what.hub);
+    let mut missing = install::names(&engines.installed(&what.frameworks)?, what.hub);
     missing.retain(|name| !binaries.contains(name));
     ensure!(missing.is_empty(), "no archive is made: {} could not be built", missing.join(", "));
     Ok(())

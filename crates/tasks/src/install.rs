@@ -33,7 +33,7 @@ pub(crate) struct Args {
 
 #[derive(Clone, Default, clap::Args)]
 pub(crate) struct What {
-    /// Names of configs/engines, or `all`; candle, tch and ort, unless given
+    /// Names of configs/engines, or `all`; candle, tch, ort and the hybrids, unless given
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     pub(crate) frameworks: Vec<String>,
     /// The program that downloads models named `hf:owner/name`, too; what `dist` makes has it always
@@ -92,7 +92,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 /// and left out.
 pub(crate) fn build(workspace: &Workspace, what: &What, reporter: Reporter) -> Result<Vec<String>> {
     let engines = Engines::read(workspace)?;
-    let engines = engines.select(&what.frameworks)?;
+    let engines = engines.installed(&what.frameworks)?;
     let mut names = names(&engines, what.hub);
     for name in &names {
         // An old file must not be taken for a worker that does not build now.

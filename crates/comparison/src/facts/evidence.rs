@@ -198,6 +198,7 @@ impl Evidence {
             (run.agreement, run.no_agreement) = (ended.agreement, ended.no_agreement);
             (run.tokens, run.derived) = (ended.tokens, ended.derived);
             (run.left_behind, run.unused_caches) = (ended.left_behind, ended.unused_caches);
+            run.kernel_cache_bytes = ended.kernel_cache_bytes;
         }
     }
 
@@ -396,6 +397,9 @@ pub struct Ended {
     /// Variables that named a fresh kernel cache for it, if it wrote nothing there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unused_caches: Vec<String>,
+    /// Bytes of its fresh kernel cache on disk when it ended; `None` if it was given none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_cache_bytes: Option<u64>,
 }
 
 /// The number of blocks of a round, chosen from costs and variances (Kalibera & Jones 2013): before the first block, and

@@ -101,6 +101,9 @@ pub struct Run {
     /// Variables that named a fresh kernel cache for it, if it wrote nothing there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unused_caches: Vec<String>,
+    /// Bytes of its fresh kernel cache on disk when it ended; `None` if it was given none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_cache_bytes: Option<u64>,
     /// Other activity of the machine while the process started, up to the end of its warm-up.
     pub noise: Option<Noise>,
 }
@@ -486,10 +489,13 @@ pub struct Environment {
     pub kernel: Option<String>,
     /// The processor's own name for itself.
     pub cpu: String,
-    /// Which processor it is, where its name does not say that: "AuthenticAMD, family 25, model 17"; `null` where the
-    /// system does not report.
+    /// Which processor it is, where its name does not say that: "AuthenticAMD, family 25, model 17, stepping 1"; `null`
+    /// where the system does not report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_family: Option<String>,
+    /// Caches that a core can use, with their sizes: "L1d 32K", "L3 32768K".
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpu_caches: Vec<String>,
     /// Threads that share a core, and so its units of matrix products; `null` where the system does not report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads_per_core: Option<usize>,

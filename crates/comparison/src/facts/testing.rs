@@ -170,6 +170,7 @@ pub fn plan(labels: &[&str]) -> Plan {
         huge_pages: HugePages::On,
         kernel_cache: KernelCache::Keep,
         margin: 0.02,
+        max_cv: None,
         accept_noise: false,
         patience_s: 0.0,
         cold_loads: 0,

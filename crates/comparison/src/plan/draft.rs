@@ -248,6 +248,7 @@ impl Draft {
             huge_pages: request.huge_pages,
             kernel_cache: request.kernel_cache,
             margin: request.margin_percent / 100.0,
+            max_cv: request.max_cv,
             accept_noise: request.accept_noise || is_look,
             patience_s: request.patience_s,
             cold_loads: if request.cold_load != Some(false) && !is_look { COLD_LOADS } else { 0 },

@@ -196,6 +196,21 @@ pub(crate) fn margin(text: &str) -> Result<f64, String> {
     }
 }
 
+/// "5%" or "5". A share of 1, as other tools write it, is refused.
+pub fn share(text: &str) -> Result<f64, String> {
+    if let Ok(share) = text.trim().parse::<f64>()
+        && share > 0.0
+        && share < 1.0
+    {
+        let percent = (share * 1e4).round() / 100.0;
+        return Err(format!("it is in percent: write {percent}%, or {text}% for so little"));
+    }
+    match text.trim().trim_end_matches('%').trim_end().parse::<f64>() {
+        Ok(percent) if (0.0..=1000.0).contains(&percent) => Ok(percent / 100.0),
+        _ => Err("a number of percent from 0 to 1000, as in 5%".into()),
+    }
+}
+
 pub fn temperature(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(temperature) if (0.0..=1000.0).contains(&temperature) => Ok(temperature),

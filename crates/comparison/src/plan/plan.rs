@@ -175,6 +175,9 @@ pub struct Plan {
     pub kernel_cache: KernelCache,
     /// Margin of equivalence, as a share.
     pub margin: f64,
+    /// Largest coefficient of variation of a column's steady-state latency, as a share, if one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cv: Option<f64>,
     pub accept_noise: bool,
     /// Longest wait for a quiet machine, in seconds.
     pub patience_s: f64,

@@ -107,6 +107,10 @@ pub struct Request {
     #[arg(long = "margin", value_name = "PERCENT", value_parser = flags::margin, help_heading = flags::EVIDENCE,
           hide_short_help = true)]
     pub margin_percent: f64,
+    /// Exit with 3 if a column's steady-state latency varies by more from process to process, as in 10%
+    #[arg(long, value_name = "PERCENT", value_parser = flags::share, help_heading = flags::EVIDENCE, hide_short_help = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cv: Option<f64>,
     /// Give verdicts on a noisy machine too; every disturbance is printed
     #[arg(long, help_heading = flags::EVIDENCE, hide_short_help = true)]
     pub accept_noise: bool,
@@ -238,6 +242,7 @@ impl Default for Request {
             rounds: None,
             time_budget_min: None,
             margin_percent: 2.0,
+            max_cv: None,
             accept_noise: false,
             patience_s: 10.0,
             cold_load: None,

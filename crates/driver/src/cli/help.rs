@@ -30,7 +30,7 @@ Exit codes:
   0    success: everything was measured, or is not supported by its framework
   1    a framework failed or was struck, or nothing could be measured
   2    bad usage
-  3    the machine was too noisy for a verdict
+  3    the machine was too noisy for a verdict, or a spread exceeded --max-cv
   4    `check` found a regression
   130  interrupted; what was measured is saved";
 

@@ -155,7 +155,7 @@ pub(crate) struct CompareArgs {
     /// Also write inference_metrics.json and .csv with pictures to DIR, in the layout of `history export`
     #[arg(long, value_name = "DIR", help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) export: Option<PathBuf>,
-    /// Show below the figures the text that each framework chose in the last requests of warm-up (only compare)
+    /// Show below the figures the text that each framework chose in the last requests of warm-up
     #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) show_text: bool,
     #[command(flatten)]

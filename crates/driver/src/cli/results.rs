@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use comparison::judge::Metric;
-use comparison::judge::regression::{parse_metric, parse_share};
+use comparison::judge::regression::parse_metric;
 use comparison::plan;
+use comparison::plan::flags;
 
 use super::Places;
 use super::commands::Output;
@@ -20,7 +21,7 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_metric)]
     pub(crate) metrics: Vec<String>,
     /// Margin of equivalence: smaller differences count as none
-    #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = parse_share)]
+    #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = flags::share)]
     pub(crate) margin: f64,
     /// Directory of the results
     #[arg(long, value_name = "DIR")]

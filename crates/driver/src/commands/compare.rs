@@ -80,7 +80,6 @@ pub(super) fn study_of_suite(args: &CompareArgs, places: &Places) -> Result<Opti
     if suite.command.is_empty() {
         return Ok(None);
     }
-    no_text(args)?;
     suite_study(name, &suite, &args.request).map(Some)
 }
 
@@ -94,21 +93,12 @@ fn finish(reports: &[Report], args: &CompareArgs, results: &Path) -> Result<()> 
 }
 
 /// The chosen tokens as text. All measurements have ended, so that the tokenizer disturbs none.
-fn texts(report: &Report, format: Format) -> Result<String> {
+pub(super) fn texts(report: &Report, format: Format) -> Result<String> {
     let bundle = Bundle::open(Path::new(&report.model.bundle))
         .map_err(|error| Failure::failed(format!("cannot show the text: {error}")))?;
     let text = measure::tokenizer::text(&bundle)?;
     let decoded = |tokens: &[u32]| text.decode(tokens).ok().flatten();
     Ok(render::result::texts(report, &decoded, format))
-}
-
-pub(super) fn no_text(args: &CompareArgs) -> Result<()> {
-    if args.show_text {
-        return Err(Failure::usage(
-            "--show-text is for one comparison, not for a study: use it with `photofinish compare`",
-        ));
-    }
-    Ok(())
 }
 
 /// Runs a suite that names a study: its command, with the typed flags applied to it.

@@ -85,7 +85,7 @@ fn encodes(request: &Request, places: &Places) -> Result<bool> {
 }
 
 fn study(asked: &StudyRequest, args: &CompareArgs) -> Result<(Planned, Format)> {
-    compare::no_text(args)?;
+    compare::check(args)?;
     let places = args.here.places.find()?;
     Ok((cells(asked, &asked.plan(&places.on(&asked.request.device))?, &places)?, args.format()))
 }

@@ -26,7 +26,7 @@ const EXIT_CODES: &str = "\
 | 0 | success: everything was measured, or is not supported by its framework |
 | 1 | a framework failed, a row was struck, nothing could be measured, or results could not be saved |
 | 2 | bad usage or input, or a file of another schema; nothing was measured |
-| 3 | the machine was too noisy for a verdict on speed (`--accept-noise` overrides) |
+| 3 | the machine was too noisy for a verdict on speed (`--accept-noise` overrides), or a column varies by more than `--max-cv` |
 | 4 | `check` or `gate` found a regression |
 | 130 | interrupted; what was measured is saved and printed, unless a second signal came |
 

@@ -2,14 +2,18 @@
 
 mod store;
 
-use comparison::judge::study::{self, Cell, varied};
+use std::path::Path;
+
+use comparison::judge;
+use comparison::judge::study::{self, Cell, StudyReport, varied};
 use comparison::plan::{Failure, Result, Settings, StudyPlan, StudyRequest};
 use store::{Asked, Store};
 pub(crate) use store::{CELLS, together, unfinished};
 
 use super::compare::{self, Destination, results_dir};
 use super::history::{export_runs, prepare_export};
-use crate::cli::{CellArgs, CompareArgs, Part};
+use crate::cli::{CellArgs, CompareArgs, Format, Part};
+use crate::measure::results::{self, REPORT};
 use crate::measure::{self, progress};
 use crate::output::{print, screen};
 
@@ -24,7 +28,7 @@ struct Outcome {
 /// Measures every unfinished cell of a study, and reports on all cells together. `cells`: the flags for cells, if its
 /// command has them.
 pub(crate) fn run(asked: &StudyRequest, args: &CompareArgs, cells: Option<&CellArgs>) -> Result<u8> {
-    compare::no_text(args)?;
+    compare::check(args)?;
     progress::listen()?;
     let places = args.here.places.find()?;
     let mut plan = asked.plan(&places.on(&asked.request.device))?;
@@ -48,6 +52,9 @@ pub(crate) fn run(asked: &StudyRequest, args: &CompareArgs, cells: Option<&CellA
     let report = store.report(outcome.cells, outcome.failure.is_some());
     let unsaved = store.finish(&report);
     print(&render::export(&report, args.format(), &screen()))?;
+    if args.show_text {
+        print(&texts(&report, args.format())?)?;
+    }
     export_runs(std::slice::from_ref(&report.results), &parent, args.export.as_deref())?;
     if matches!(outcome.failure, Some(Failure::Interrupted)) && !report.cells.is_empty() && cells.is_some() {
         protocol::say!("to continue: run the same command with --resume {}", store.directory().display());
@@ -57,6 +64,22 @@ pub(crate) fn run(asked: &StudyRequest, args: &CompareArgs, cells: Option<&CellA
         (None, Some(reason)) => Err(Failure::failed(reason)),
         (None, None) => Ok(report.exit_code()),
     }
+}
+
+/// The text of each cell, below its name. Cells that an earlier run finished are read as well.
+fn texts(report: &StudyReport, format: Format) -> Result<String> {
+    let axes = varied(&report.planned);
+    let mut text = String::new();
+    for cell in &report.cells {
+        let Some(directory) = &cell.results else { continue };
+        let path = Path::new(directory).join(REPORT);
+        let cannot = |why: String| Failure::failed(format!("cannot show the text of {directory}: {why}"));
+        let json = results::text(&path)?.ok_or_else(|| cannot(format!("it has no {REPORT}")))?;
+        let of_cell = compare::texts(&judge::report::read(&json).map_err(cannot)?, format)?;
+        let name = study::name(&cell.settings, &axes);
+        text += &if name.is_empty() { of_cell } else { format!("\n{name}{of_cell}") };
+    }
+    Ok(text)
 }
 
 /// Leaves one part of the cells in the plan. They are dealt back and forth: neighbours cost about the same, and no part

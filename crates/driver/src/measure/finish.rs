@@ -122,7 +122,7 @@ impl Session<'_> {
     fn close(&mut self, member: WarmWorker, check: impl FnOnce(&Session<'_>, &Run, &mut Ended)) {
         let WarmWorker { index, running, job, process, warmup_events, .. } = member;
         let (contender, asked) = (&self.crew.plan.contenders[index], running.turns().to_vec());
-        let (pid, waited, has_no_kernels) = (running.pid(), running.waited(), running.left_caches_empty());
+        let (pid, waited, kernel_cache_bytes) = (running.pid(), running.waited(), running.cached_bytes());
         let outcome = running.end();
         self.guard.remove(pid);
         let mut ended = Ended {
@@ -136,7 +136,11 @@ impl Session<'_> {
             tokens: None,
             derived: None,
             left_behind: outcome.left_behind,
-            unused_caches: if has_no_kernels { contender.engine.kernel_cache.clone() } else { Vec::new() },
+            unused_caches: match kernel_cache_bytes {
+                Some(0) => contender.engine.kernel_cache.clone(),
+                _ => Vec::new(),
+            },
+            kernel_cache_bytes,
         };
         if let Some(run) = self.recorder.evidence.run(&ended.process) {
             if ended.failure.is_none() {

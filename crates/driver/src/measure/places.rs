@@ -226,6 +226,7 @@ pub fn read(places: &Places, started: String) -> Environment {
         kernel: System::kernel_version(),
         cpu: cpu.unwrap_or_else(|| std::env::consts::ARCH.into()),
         cpu_family: cpu_family(),
+        cpu_caches: cpu_caches(Path::new("/sys/devices/system/cpu/cpu0/cache")),
         threads_per_core: threads_per_core(),
         cpu_extensions: cpu_extensions(),
         is_virtual: is_virtual(),
@@ -313,10 +314,27 @@ pub(crate) fn cpu_extensions() -> Vec<String> {
     EXTENSIONS.into_iter().filter(|name| flags.iter().any(|flag| flag == name)).map(str::to_owned).collect()
 }
 
-/// Vendor, family and model: hypervisors often leave no more of a name than "AMD EPYC".
+/// Vendor, family, model and stepping: hypervisors often leave no more of a name than "AMD EPYC".
 pub(crate) fn cpu_family() -> Option<String> {
     let number = |name| Some(cpu_info(name)?.trim().to_owned());
-    Some(format!("{}, family {}, model {}", number("vendor_id")?, number("cpu family")?, number("model\t")?))
+    let stepping = number("stepping").map_or_else(String::new, |stepping| format!(", stepping {stepping}"));
+    let [vendor, family, model] = ["vendor_id", "cpu family", "model\t"].map(number);
+    Some(format!("{}, family {}, model {}{stepping}", vendor?, family?, model?))
+}
+
+/// Level, kind and size of each cache in Linux's directory of a core's caches.
+fn cpu_caches(directory: &Path) -> Vec<String> {
+    let cache = |index: usize| {
+        let of =
+            |name: &str| std::fs::read_to_string(directory.join(format!("index{index}")).join(name)).ok();
+        let kind = match of("type")?.trim() {
+            "Data" => "d",
+            "Instruction" => "i",
+            _ => "",
+        };
+        Some(format!("L{}{kind} {}", of("level")?.trim(), of("size")?.trim()))
+    };
+    (0..).map_while(cache).collect()
 }
 
 /// Threads of a core, where the system says how many of both a package has.
@@ -341,6 +359,20 @@ mod unit {
     use setup::BuildRecord;
 
     use super::*;
+
+    #[test]
+    fn caches_have_their_level_kind_and_size() {
+        let root = tempfile::tempdir().unwrap();
+        for (index, files) in [["1", "Data", "32K"], ["2", "Unified", "1024K"]].iter().enumerate() {
+            let directory = root.path().join(format!("index{index}"));
+            std::fs::create_dir(&directory).unwrap();
+            for (name, text) in ["level", "type", "size"].iter().zip(files) {
+                std::fs::write(directory.join(name), format!("{text}\n")).unwrap();
+            }
+        }
+        assert_eq!(cpu_caches(root.path()), ["L1d 32K", "L2 1024K"]);
+        assert!(cpu_caches(&root.path().join("none")).is_empty());
+    }
 
     #[test]
     fn workers_of_an_installation_are_of_the_commit_that_it_was_built_from() {

@@ -18,6 +18,7 @@ use protocol::untrusted::{self, Foreign, secrets};
 use protocol::{FileIdentity, MAX_LINE};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use serde::Serialize;
+use setup::size_of_tree;
 use setup::tooling::Scratch;
 use setup::tooling::process::end_with_parent;
 
@@ -123,11 +124,10 @@ impl Process {
         self
     }
 
-    /// Whether it was given caches of its own and has left them empty.
-    pub(crate) fn left_caches_empty(&self) -> bool {
-        // The lock file of a scratch directory is always there.
-        let entries = |scratch: &Scratch| std::fs::read_dir(scratch.path()).map_or(0, Iterator::count);
-        self.caches.as_ref().is_some_and(|scratch| entries(scratch) < 2)
+    /// Bytes that it has written into caches of its own; `None` if it was given none. The lock file of a scratch directory
+    /// is empty.
+    pub(crate) fn cached_bytes(&self) -> Option<u64> {
+        Some(size_of_tree(self.caches.as_ref()?.path()))
     }
 
     /// What it and all processes that it started have used. Their orphans are adopted.

@@ -137,9 +137,9 @@ impl RunningWorker {
         &self.turns
     }
 
-    /// Whether it was given caches of compiled kernels of its own and has left them empty.
-    pub(crate) fn left_caches_empty(&self) -> bool {
-        self.process.as_ref().is_some_and(Process::left_caches_empty)
+    /// Bytes in caches of compiled kernels of its own, if it was given those.
+    pub(crate) fn cached_bytes(&self) -> Option<u64> {
+        self.process.as_ref().and_then(Process::cached_bytes)
     }
 
     /// The driver's observations of it. To be called while it waits.

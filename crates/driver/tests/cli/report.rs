@@ -285,6 +285,11 @@ fn text_is_shown_when_asked_for_and_only_where_it_can_be() {
     let text = show("--format markdown").stdout;
     assert!(text.contains("quick, slow:\n\n~~~text\n\""), "{text}");
     show("--format json").refused(&["--format table or markdown"]);
-    let sweep = "sweep forward --frameworks quick --batch 1 --prompt-tokens 4 --show-text";
-    installation.refuses(&[(sweep, &["not for a study"])]);
+    let sweep = "sweep forward --frameworks quick --batch 1,2 --prompt-tokens 4 --rounds 1 --show-text";
+    let each = installation.run(sweep).stdout;
+    assert!(
+        each.contains("\nbatch 2\nText of the last") && each.matches("  quick:\n").count() == 2,
+        "{each}"
+    );
+    installation.refuses(&[(&format!("{sweep} --format json"), &["--format table or markdown"])]);
 }

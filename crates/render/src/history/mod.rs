@@ -5,7 +5,7 @@ mod optimised;
 pub(crate) mod tests;
 mod trend;
 
-use comparison::history::{Figure, Record, Skipped, counted};
+use comparison::history::{Apart, Figure, Record, Skipped, counted};
 use comparison::judge::metrics::Metric;
 use comparison::judge::records;
 use comparison::judge::report::memory::Parts;
@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde_json::json;
 pub use trend::Trends;
 
+use crate::charts;
 use crate::export::{Block, Body, Document};
 use crate::flat::{self, Field, Line};
 use crate::pictures::{self, over_time};
@@ -31,14 +32,24 @@ pub fn export(records: &[&Record]) -> Result<Vec<(&'static str, Vec<u8>)>, Strin
     let run = |line: Line| Json::Fields(line.into_iter().map(|(name, it)| (name, Json::Plain(it))).collect());
     let runs = Json::List(lines.into_iter().map(run).collect());
     let json = Json::Fields(vec![("runs".to_owned(), runs)]).pretty() + "\n";
-    let over_time: Vec<&Record> =
-        records.iter().copied().filter(|record| over_time::has_place(record)).collect();
     Ok(vec![
         ("inference_metrics.json", json.into_bytes()),
         ("inference_metrics.csv", csv.into_bytes()),
         ("optimization_comparison.png", pictures::png(&optimised::picture(records))?),
-        ("performance_over_time.png", pictures::png(&over_time::picture(&over_time::groups(&over_time)))?),
+        ("performance_over_time.png", pictures::png(&over_time(records))?),
     ])
+}
+
+/// Also of noisy runs, which are exported only where they were asked for.
+fn over_time(records: &[&Record]) -> charts::Figure {
+    let has_place = |record: &&Record| record.apart().iter().all(|it| matches!(it, Apart::Ab | Apart::Noisy));
+    let drawn: Vec<&Record> = records.iter().copied().filter(has_place).collect();
+    let mut figure = over_time::picture(&over_time::groups(&drawn));
+    let noisy = drawn.iter().filter(|record| record.apart().contains(&Apart::Noisy)).count();
+    if noisy > 0 {
+        figure.note.push(format!("{noisy} of {} records are of noisy runs.", drawn.len()));
+    }
+    figure
 }
 
 /// Whether a record has a place in the layout. The layout has no states, so only records with valid figures do.

@@ -83,6 +83,20 @@ fn a_framework_that_failed_has_no_trend() {
 }
 
 #[test]
+fn noisy_runs_that_are_exported_are_drawn_over_time() {
+    let told = |records: &[Record]| {
+        let figure = over_time(&records.iter().collect::<Vec<_>>());
+        (figure.panels[0].title.clone(), figure.note.last().cloned().unwrap_or_default())
+    };
+    let quiet = told(&four());
+    let mut noisy = four();
+    noisy.iter_mut().for_each(|record| record.settings.noise_accepted = Some("a noise".into()));
+    assert_eq!(told(&noisy), (quiet.0, "5 of 5 records are of noisy runs.".to_owned()));
+    noisy.iter_mut().for_each(|record| record.settings.quick = true);
+    assert!(told(&noisy).0.starts_with("No framework"), "a first look is no run of a trend");
+}
+
+#[test]
 fn the_machine_is_told_where_there_are_several() {
     let mut records = four();
     records[1].machine.fingerprint = "0123456789".into();

@@ -124,8 +124,8 @@ pub(crate) fn further_metrics(report: &Report) -> Table {
     table
 }
 
-/// How much each figure varies between processes: arithmetic mean ± standard deviation, and the coefficient of
-/// variation below.
+/// How much each figure varies between processes: arithmetic mean ± standard deviation; below them the coefficient of
+/// variation, the least and the most.
 pub(crate) fn spread(report: &Report) -> Table {
     let mut table = Table::of_contenders(report);
     for metric in Metric::all(report.plan.work.kind()) {
@@ -133,15 +133,20 @@ pub(crate) fn spread(report: &Report) -> Table {
             report.rows.iter().map(|row| row.figure(metric).map_or_else(|| words::DASH.into(), moments));
         table.push([Cell::of_metric(metric)], cells);
     }
-    table.captioned("Between processes: mean ± standard deviation, coefficient of variation")
+    let caption = "Between processes: mean ± standard deviation; coefficient of variation, least–most";
+    table.captioned(match report.rounds {
+        1 => format!("{caption}. A deviation needs two processes, and there was one"),
+        _ => caption.to_owned(),
+    })
 }
 
 fn moments(figure: &Figure) -> Cell {
-    let (Some(mean), Some(deviation)) = (figure.mean, figure.standard_deviation) else {
-        return words::DASH.into();
-    };
+    let Some(mean) = figure.mean else { return words::DASH.into() };
+    let Some(deviation) = figure.standard_deviation else { return number(mean).into() };
     let variation = figure.coefficient_of_variation.map(|share| format!("{:.1} %", 100.0 * share));
-    Cell::with_small(format!("{} ± {}", number(mean), number(deviation)), variation.unwrap_or_default())
+    let ends = figure.min.zip(figure.max).map(|(least, most)| format!("{}–{}", number(least), number(most)));
+    let below: Vec<String> = variation.into_iter().chain(ends).collect();
+    Cell::with_small(format!("{} ± {}", number(mean), number(deviation)), below.join(", "))
 }
 
 /// A dash replaces a missing figure; the reason is below the table.

@@ -1,8 +1,8 @@
 //! Renderings as snapshots: a visible change is a reviewable diff.
 
-use comparison::judge::report::State;
 use comparison::judge::report::memory::{KvCaches, Parts};
 use comparison::judge::report::prompts::{PromptFigures, PromptRow};
+use comparison::judge::report::{State, Warning};
 
 use super::precisions::Precisions;
 use super::*;
@@ -109,6 +109,17 @@ fn too_few_rounds_are_one_sentence() {
 }
 
 #[test]
+fn one_process_has_a_mean_and_no_deviation() {
+    let figure = |values: &[f64]| {
+        let values = values.iter().map(|value| Some(*value)).collect();
+        let Cell { main, small, .. } = moments(&Figure::new(Metric::Latency, values, Vec::new()));
+        (main, small)
+    };
+    assert_eq!(figure(&[20.0]), ("20.0".to_owned(), String::new()));
+    assert_eq!(figure(&[10.0, 30.0]), ("20.0 ± 14.1".to_owned(), "70.7 %, 10.0–30.0".to_owned()));
+}
+
+#[test]
 fn exit_codes_follow_the_rows() {
     let mut report = report();
     assert_eq!(report.exit_code(), 1, "a failed row");
@@ -116,6 +127,28 @@ fn exit_codes_follow_the_rows() {
     assert_eq!(report.exit_code(), 0, "what is unsupported by its nature is no failure");
     report.rows.retain(|row| row.state == State::Unsupported);
     assert_eq!(report.exit_code(), 1, "nothing was measured");
+}
+
+#[test]
+fn a_column_that_varies_more_than_was_asked_for_ends_with_3_and_one_sentence() {
+    let mut report = report();
+    report.rows.retain(|row| row.state == State::Measured);
+    let row = &mut report.rows[0];
+    let latency = row.metrics.iter_mut().find(|figure| figure.metric == Metric::Latency).unwrap();
+    latency.coefficient_of_variation = Some(0.12);
+    assert_eq!(report.exit_code(), 0, "nothing was asked for");
+    report.plan.max_cv = Some(0.12);
+    assert_eq!(report.exit_code(), 0);
+    report.plan.max_cv = Some(0.1);
+    assert_eq!(report.exit_code(), 3);
+    let contenders = vec![("candle".to_owned(), Some(0.12)), ("ort".to_owned(), None)];
+    let told =
+        verdicts::warnings_sentence(&Warning::MaxCv { metric: Metric::Latency, limit: 0.1, contenders });
+    assert_eq!(
+        told,
+        "latency varies by more than --max-cv 10 %: candle 12.0 %, ort not known from one process; the exit \
+         code is 3"
+    );
 }
 
 #[test]

@@ -83,6 +83,22 @@ pub(super) fn ab(report: &StudyReport, arms: &[String; 2]) -> Table {
     table.captioned(format!("{what} per second with and without, and how many times as fast"))
 }
 
+/// A line for each arm: the time of a request and of a token, the throughput and the peak memory.
+pub(super) fn arms(report: &StudyReport) -> Option<Table> {
+    // An arm's name has the framework's.
+    let axes: Vec<Axis> = axes(report).into_iter().filter(|axis| *axis != Axis::Framework).collect();
+    let metrics = report.cells.first().map(study::arm_metrics).filter(|_| !report.outcomes.is_empty())?;
+    let titles = axes.iter().map(|axis| axis.title()).chain(["Arm"]);
+    let mut table = Table::of(titles, metrics.iter().map(|metric| metric.short_title()));
+    for cell in &report.cells {
+        for row in &cell.rows {
+            let start = places(&axes, &cell.settings).chain([row.framework.clone()]);
+            table.push(start, metrics.iter().map(|&metric| or_dash(row.typical(metric), number)));
+        }
+    }
+    (!table.rows.is_empty()).then(|| table.captioned("Each arm, geometric means over rounds"))
+}
+
 fn outcome_cells(outcome: &Outcome, figure: impl Fn(&Side) -> Option<f64>) -> [String; 8] {
     let speed = |side: &Option<Side>| or_dash(side.as_ref().and_then(&figure), number);
     let [a, b] = &outcome.parity;

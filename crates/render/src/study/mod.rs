@@ -22,7 +22,8 @@ impl Document for StudyReport {
             Block::Paragraph(summary.heading),
             Block::Table(grid(self, ranges)),
         ];
-        let mut rest: Vec<Block> = curve(self).into_iter().chain(published(self)).map(Block::Table).collect();
+        let tables = grids::arms(self).into_iter().chain(curve(self)).chain(published(self));
+        let mut rest: Vec<Block> = tables.map(Block::Table).collect();
         rest.push(Block::Lines(summary.details));
         if !self.analysis.is_empty() {
             rest.push(Block::Paragraph(self.analysis.clone()));

@@ -70,7 +70,7 @@ const fn finding(label: &'static str, cell: fn(&Report, &Row) -> Option<String>)
     Finding { label, cell, is_tabled: false }
 }
 
-const FINDINGS: [Finding; 28] = [
+const FINDINGS: [Finding; 29] = [
     finding("activations are multiplied with weights in", |_, row| products(row)),
     finding("arithmetic that is not the framework's, of the CPU time of {phases}", |_, row| own_code(row)),
     finding("instructions, as the framework says", |_, row| {
@@ -133,6 +133,9 @@ const FINDINGS: [Finding; 28] = [
         Some(format!("{} GB", each.join(" + ")))
     }),
     finding("compiled for", compiled),
+    finding("fresh kernel cache on disk (in memory its kernels are part of the remainder)", |_, row| {
+        Some(format!("{:.1} MB", row.kernel_cache_bytes? as f64 / 1e6))
+    }),
     finding("padding of the shorter prompts, which no figure counts as tokens", |_, row| {
         let Padding { side, computed } = row.padding.as_ref()?;
         let side = if *side == Side::Left { "left" } else { "right" };
@@ -346,7 +349,8 @@ fn compiled(_: &Report, row: &Row) -> Option<String> {
 // Facts about the run as a whole, a sentence each.
 
 pub(crate) fn facts(report: &Report) -> Vec<String> {
-    let mut facts: Vec<String> = load(report).into_iter().chain(limits(report)).collect();
+    let facts = [load(report), processor(report), limits(report)].into_iter().flatten();
+    let mut facts: Vec<String> = facts.collect();
     if report.plan.is_on_gpu() {
         let (device, peak) = (&report.plan.device, Metric::PeakMemory.words());
         facts.push(match report.rows.iter().any(|row| row.typical(Metric::PeakMemory).is_some()) {
@@ -402,6 +406,15 @@ fn load(report: &Report) -> Option<String> {
         ),
         None => text,
     })
+}
+
+/// Which processor it is, where the system reports that: "the processor: AuthenticAMD, family 25, model 17; caches: L1d 32K".
+fn processor(report: &Report) -> Option<String> {
+    let environment = &report.environment;
+    let caches = &environment.cpu_caches;
+    let caches = (!caches.is_empty()).then(|| format!("caches of a core: {}", caches.join(", ")));
+    let told: Vec<String> = environment.cpu_family.clone().into_iter().chain(caches).collect();
+    (!told.is_empty()).then(|| format!("the processor: {}; {}", environment.cpu, told.join("; ")))
 }
 
 fn limits(report: &Report) -> Option<String> {

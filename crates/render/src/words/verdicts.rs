@@ -224,6 +224,18 @@ pub(crate) fn warnings_sentence(warning: &Warning) -> String {
                 contenders.iter().map(share).collect::<Vec<_>>().join(", ")
             )
         }
+        Warning::MaxCv { metric, limit, contenders } => {
+            let share = |(contender, share): &(String, Option<f64>)| match share {
+                Some(share) => format!("{contender} {:.1} %", 100.0 * share),
+                None => format!("{contender} not known from one process"),
+            };
+            format!(
+                "{} varies by more than --max-cv {} %: {}; the exit code is 3",
+                metric.words(),
+                100.0 * limit,
+                contenders.iter().map(share).collect::<Vec<_>>().join(", ")
+            )
+        }
         Warning::Unsteady(contenders) => {
             let count = |(contender, unsteady, all): &(String, usize, usize)| {
                 format!("{contender} ({unsteady} of {all} processes)")

@@ -46,6 +46,7 @@ fn ended() -> Ended {
         derived: None,
         left_behind: Vec::new(),
         unused_caches: Vec::new(),
+        kernel_cache_bytes: None,
         no_agreement: None,
     }
 }

@@ -14,6 +14,7 @@ use statistics::{Change, Decision, MIN_ROUNDS, SIGNIFICANCE, Samples, Settings};
 use crate::history::{Figure, Machine, Record};
 use crate::judge::metrics::Metric;
 use crate::judge::{records, work};
+use crate::plan::flags;
 
 // The outcome as one value. The table, Markdown, CSV, JSON, annotations and JUnit are made from it.
 
@@ -271,25 +272,10 @@ impl Thresholds {
 /// Reads "5%" or "METRIC=5%".
 pub fn parse_threshold(text: &str) -> Result<Threshold, String> {
     match text.split_once('=') {
-        None => Ok(Threshold { metric: None, share: parse_share(text)? }),
+        None => Ok(Threshold { metric: None, share: flags::share(text)? }),
         Some((metric, share)) => {
-            Ok(Threshold { metric: Some(parse_metric(metric)?), share: parse_share(share)? })
+            Ok(Threshold { metric: Some(parse_metric(metric)?), share: flags::share(share)? })
         }
-    }
-}
-
-/// "5%" or "5". A share of 1, as other tools write it, is refused.
-pub fn parse_share(text: &str) -> Result<f64, String> {
-    if let Ok(share) = text.trim().parse::<f64>()
-        && share > 0.0
-        && share < 1.0
-    {
-        let percent = (share * 1e4).round() / 100.0;
-        return Err(format!("it is in percent: write {percent}%, or {text}% for so little"));
-    }
-    match text.trim().trim_end_matches('%').trim_end().parse::<f64>() {
-        Ok(percent) if (0.0..=1000.0).contains(&percent) => Ok(percent / 100.0),
-        _ => Err("a number of percent from 0 to 1000, as in 5%".into()),
     }
 }
 

@@ -31,7 +31,7 @@ impl Times {
 /// Figures of one iteration, medians over processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Number of the iteration from 1, through warm-up and measurement.
+    /// Number of the iteration from 1, through warm-up and measurement; the first has the first request after loading.
     pub iteration: usize,
     /// Number of processes that reached it, and of those for which it was warm-up.
     pub processes: usize,
@@ -39,7 +39,7 @@ pub struct Point {
     /// Mean time to first token, and mean gap between tokens, milliseconds.
     pub first_token_ms: f64,
     pub gap_ms: Option<f64>,
-    /// Time of the whole iteration ÷ time of a steady one of the same process.
+    /// Time of the whole iteration ÷ time of the same requests in a steady one of the same process.
     pub ratio: Option<f64>,
 }
 
@@ -79,7 +79,8 @@ const TEST_TOKENS: usize = 15;
 /// Largest deviation from a steady iteration at which an iteration still counts as steady, as a share.
 const SETTLED_WITHIN: f64 = 0.05;
 
-/// The iterations of one process in the order they ran.
+/// The iterations of one process in the order they ran. The request of the cold start is the first of them, alone
+/// where warm-up did not begin with it.
 struct Series {
     warmup: usize,
     iterations: Vec<Iteration>,
@@ -87,20 +88,30 @@ struct Series {
 
 impl Series {
     fn new(run: &Run) -> Series {
+        let is_included = run.warmup().is_some_and(|warmup| warmup.from_cold);
+        let cold = run.cold_start().filter(|cold| !is_included && !cold.marks_ns.0.is_empty());
+        let cold = cold.map(|cold| {
+            let first = Sample { marks_ns: cold.marks_ns.clone(), ..Sample::default() };
+            Iteration { index: 0, cases: vec![first] }
+        });
+        let warmup = run.warmup().map_or(0, |warmup| warmup.iterations.len());
         Series {
-            warmup: run.warmup().map_or(0, |warmup| warmup.iterations.len()),
-            iterations: iterations(run),
+            warmup: warmup + usize::from(cold.is_some()),
+            iterations: cold.into_iter().chain(iterations(run)).collect(),
         }
     }
 
-    /// Time of a steady iteration in nanoseconds: the median of the measured ones.
-    fn steady_ns(&self) -> Option<f64> {
-        let measured = self.iterations.get(self.warmup..)?;
-        median(&measured.iter().map(whole_ns).collect::<Vec<_>>())
-    }
-
+    /// Time of the requests of an iteration ÷ that of the same marks in the measured ones, their median.
     fn ratio(&self, index: usize) -> Option<f64> {
-        Some(whole_ns(self.iterations.get(index)?) / self.steady_ns().filter(|&steady| steady > 0.0)?)
+        let own = self.iterations.get(index)?;
+        let same = |measured: &Iteration| {
+            let pairs = measured.cases.iter().zip(&own.cases);
+            let ends =
+                pairs.filter_map(|(of, own)| of.marks_ns.0.iter().take(own.marks_ns.len()).next_back());
+            ends.sum::<u64>() as f64
+        };
+        let steady = self.iterations.get(self.warmup..)?.iter().map(same);
+        Some(whole_ns(own) / median(&steady.collect::<Vec<_>>()).filter(|&steady| steady > 0.0)?)
     }
 }
 
@@ -385,6 +396,29 @@ mod tests {
         // 45 and 65 ms against 25 ms.
         assert_eq!(curve[0].ratio, Some((45.0 / 25.0 + 65.0 / 25.0) / 2.0));
         assert_eq!(settled_at(&curve), Some(2));
+    }
+
+    #[test]
+    fn the_first_request_is_iteration_1_once() {
+        let even = |us: u64| iteration(&[us; 20]);
+        let alone = process(&[even(9000)], &[even(2000)], &[even(1000)]);
+        let found = curve(&[&alone]);
+        let told: Vec<_> = found.iter().map(|point| (point.warmup, point.gap_ms, point.ratio)).collect();
+        assert_eq!(told[0], (1, Some(9.0), Some(185.0 / 25.0)));
+        assert_eq!((told[1].0, told[2]), (1, (0, Some(1.0), Some(1.0))));
+        assert_eq!((settled_at(&found), found.len()), (Some(3), 3));
+        let mut included = alone.clone();
+        for event in &mut included.events {
+            if let Event::Warmup(done) = event {
+                done.from_cold = true;
+            }
+        }
+        assert_eq!(curve(&[&included]).len(), 2);
+        // A first request of fewer tokens and prompts than an iteration has.
+        let mut two = even(1000);
+        two.cases.push(two.cases[0].clone());
+        let shorter = process(&[iteration(&[4000; 5])], &[two.clone()], &[two]);
+        assert_eq!(curve(&[&shorter])[0].ratio, Some(25.0 / 10.0));
     }
 
     #[test]

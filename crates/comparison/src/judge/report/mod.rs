@@ -276,13 +276,13 @@ impl Report {
 
     /// 0 when everything was measured, or is not supported by its framework; 1 when a framework failed, was
     /// excluded, or nothing could be measured; 2 when no framework keeps to a limit of the user's; 3 when the
-    /// machine was too noisy.
+    /// machine was too noisy, or a column varies by more than was asked for.
     pub fn exit_code(&self) -> u8 {
         let bad = |row: &Row| matches!(row.state, State::Failed | State::Struck);
         if self.rows.iter().any(bad) {
             return 1;
         }
-        if self.noise().is_some() {
+        if self.noise().is_some() || self.is_beyond_max_cv() {
             return 3;
         }
         match self.rows.iter().any(|row| row.state.takes_part()) {
@@ -291,6 +291,13 @@ impl Report {
             false if self.plan.work.load().is_some_and(|load| load.search.is_some()) => 2,
             false => 1,
         }
+    }
+}
+
+impl Report {
+    /// Whether a column varies by more than `--max-cv`.
+    pub(crate) fn is_beyond_max_cv(&self) -> bool {
+        warnings::beyond_max_cv(&self.plan, &self.rows).is_some()
     }
 }
 
@@ -380,7 +387,7 @@ pub struct Figure {
     pub min: Option<f64>,
     pub max: Option<f64>,
     pub mean: Option<f64>,
-    /// Between processes, with n − 1.
+    /// Between processes, with n − 1; `null` for one process.
     pub standard_deviation: Option<f64>,
     /// Standard deviation ÷ mean.
     pub coefficient_of_variation: Option<f64>,
@@ -405,7 +412,7 @@ impl Figure {
             min: known.iter().copied().reduce(f64::min),
             max: known.iter().copied().reduce(f64::max),
             mean: moments.map(|moments| moments.mean),
-            standard_deviation: moments.map(|moments| moments.standard_deviation),
+            standard_deviation: moments.and_then(|moments| moments.standard_deviation),
             coefficient_of_variation: moments.and_then(Moments::coefficient_of_variation),
             values,
             compared,

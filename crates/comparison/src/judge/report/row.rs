@@ -80,6 +80,9 @@ pub struct Row {
     /// How much of its CPU time is arithmetic of its own (rule R19); `None` if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_code: Option<OwnCode>,
+    /// Most bytes that a process wrote into its fresh kernel cache; `None` if it was given none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_cache_bytes: Option<u64>,
     /// The shapes that its last process compiled for; `None` if it compiles for none, or does not report
     /// them.
     pub compiled: Option<untrusted::Foreigns>,
@@ -233,6 +236,7 @@ impl Row {
             in_effect: loaded.map(|loaded| loaded.in_effect.clone()),
             arithmetic: evidence.arithmetic.get(label).and_then(|told| told.clone().ok()).unwrap_or_default(),
             own_code: own_code(plan, evidence, label),
+            kernel_cache_bytes: complete.iter().filter_map(|run| run.kernel_cache_bytes).max(),
             compiled: complete.last().and_then(|run| run.usage()?.compiled.clone()),
             padding: complete.last().and_then(|run| run.usage()?.cache.padding),
         }
@@ -247,8 +251,20 @@ impl Row {
         self.figure(metric)?.typical
     }
 
-    /// For people: the precision it ran in, and the requested one if it differs.
+    /// For people: the precision it ran in, the requested one if it differs, and whether its weights are converted first.
     pub fn precision_words(&self) -> String {
+        let kept = self.in_effect.as_ref();
+        let is_cast = |kept: &InEffect| kept.weight_storage.as_str().contains(CONVERTED);
+        let how = match kept {
+            Some(kept) if is_emulated(kept) => ", emulated",
+            Some(kept) if is_cast(kept) => ", multiplied in f32",
+            _ => "",
+        };
+        format!("{}{how}", self.precision_name())
+    }
+
+    /// The same without the words for converted weights.
+    pub fn precision_name(&self) -> String {
         let requested = self.precision.requested.name();
         match &self.precision.observed {
             Some(observed) if observed != requested => format!("{observed} (asked: {requested})"),
@@ -271,6 +287,14 @@ impl Row {
             (_, Some(agreement)) => format!("ok, Δ ≤ {:.0e}", agreement.max_abs()),
         }
     }
+}
+
+/// What engines say of weights in 16 bits that every product converts.
+const CONVERTED: &str = "converted to f32 for every product";
+
+/// Whether it multiplies dequantised weights: an engine says so in how it keeps them.
+pub(super) fn is_emulated(in_effect: &InEffect) -> bool {
+    in_effect.weight_storage.as_str().starts_with("emulated")
 }
 
 fn state(

@@ -37,6 +37,9 @@ pub enum Warning {
     Disturbed { times: usize, starts: usize, last: String },
     /// Throughput differs by more than the limit from process to process: the coefficient of variation of each contender.
     Varies { limit: f64, contenders: Vec<(String, f64)> },
+    /// Steady-state latency varies by more than was asked for (`--max-cv`), or one process alone does not show by how much:
+    /// the coefficient of variation of each contender.
+    MaxCv { metric: Metric, limit: f64, contenders: Vec<(String, Option<f64>)> },
     /// Most processes never settled or slowed down: how many of how many, for each contender.
     Unsteady(Vec<(String, usize, usize)>),
     /// Warm-up hit its limit in so many processes.
@@ -85,6 +88,7 @@ pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<
     warnings.extend(accepted_noise(plan, rules));
     warnings.extend(disturbed(plan, evidence));
     warnings.extend(varies(rows));
+    warnings.extend(beyond_max_cv(plan, rows));
     warnings.extend(unsteady(rows));
     warnings.extend(unsettled(plan, evidence));
     warnings.extend(overloaded(plan, rows));
@@ -166,6 +170,24 @@ fn varies(rows: &[Row]) -> Option<Warning> {
     };
     let contenders: Vec<(String, f64)> = rows.iter().filter_map(share).collect();
     (!contenders.is_empty()).then_some(Warning::Varies { limit: VARIES, contenders })
+}
+
+/// Contenders with steady-state latency that varies by more than the request allows. What has no such latency is judged by
+/// the metric of its first question.
+pub(super) fn beyond_max_cv(plan: &Plan, rows: &[Row]) -> Option<Warning> {
+    let (limit, kind) = (plan.max_cv?, plan.work.kind());
+    let has_latency = Metric::all(kind).contains(&Metric::Latency);
+    let metric = if has_latency { Metric::Latency } else { Metric::deciding(kind) };
+    let beyond = |row: &&Row| {
+        let figure = row.figure(metric).filter(|figure| figure.typical.is_some() && row.state.takes_part());
+        figure.is_some_and(|figure| figure.coefficient_of_variation.is_none_or(|share| share > limit))
+    };
+    let share = |row: &Row| {
+        let share = row.figure(metric).and_then(|figure| figure.coefficient_of_variation);
+        (row.framework.clone(), share)
+    };
+    let contenders: Vec<(String, Option<f64>)> = rows.iter().filter(beyond).map(share).collect();
+    (!contenders.is_empty()).then_some(Warning::MaxCv { metric, limit, contenders })
 }
 
 /// Contenders with a warm-up that ended before they had settled.

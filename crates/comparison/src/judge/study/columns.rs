@@ -96,6 +96,10 @@ impl Column {
             Column::Top1 | Column::Top10 => told(|share| format!("{:.1} %", 100.0 * share)),
             Column::MeanCosine | Column::MinCosine => told(|cosine| format!("{cosine:.6}")),
             Column::KendallTau => told(|tau| format!("{tau:.4}")),
+            Column::FirstRuns | Column::Compiling => match self.cost(cell, row) {
+                Some(ms) if ms <= 0.0 => "too short to measure".to_owned(),
+                ms => ms.map_or_else(dash, number),
+            },
             Column::SettledAt => told(|at| format!("iteration {at}")),
             Column::ShortError => told(|error| format!("{:+.0} %", 100.0 * error)),
             Column::PaysFrom => Compiled::new(cell, row).map_or_else(dash, |compiled| {
@@ -103,6 +107,14 @@ impl Column {
             }),
             Column::Memory(_) => told(|megabytes| format!("{megabytes:.1}")),
             _ => told(number),
+        }
+    }
+
+    /// Extra time of first runs in milliseconds. Below zero it is the chance of the times that it is the difference of.
+    fn cost(self, cell: &Cell, row: &CellRow) -> Option<f64> {
+        match self {
+            Column::Compiling => Some(Compiled::new(cell, row)?.compiling_ms),
+            _ => Some(row.steadiness.first_runs.as_ref()?.cost_ms),
         }
     }
 
@@ -119,8 +131,7 @@ impl Column {
             Column::Top10 => row.text?.retrieval()?.top10,
             Column::KendallTau => row.text?.retrieval()?.kendall_tau,
             Column::WeightsSize => Some(cell.weights_bytes? / 1e9),
-            Column::FirstRuns => Some(row.steadiness.first_runs.as_ref()?.cost_ms),
-            Column::Compiling => Some(Compiled::new(cell, row)?.compiling_ms),
+            Column::FirstRuns | Column::Compiling => self.cost(cell, row).filter(|&ms| ms > 0.0),
             Column::PaysFrom => Some(Compiled::new(cell, row)?.pays_from()? as f64),
             Column::SettledAt => row.steadiness.settled_at.map(|at| at as f64),
             Column::ShortWarmup => Some(row.steadiness.short_warmup.as_ref()?.tokens_per_second),
@@ -467,7 +478,10 @@ pub fn crossings(cells: &[Cell]) -> Vec<Crossing> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::judge::report::variation::Steadiness;
 
     fn along(axis: Axis, points: &[(f64, f64)]) -> Scaling {
         scaling("x", axis, Settings::new(), Metric::FirstToken, points).unwrap()
@@ -490,6 +504,26 @@ mod tests {
         let last = batches.points.last().unwrap();
         assert_eq!((last.ratio, last.efficiency), (2.0, Some(0.5)));
         assert_eq!(batches.exponent, None);
+    }
+
+    #[test]
+    fn a_cost_of_first_runs_that_is_not_above_zero_is_too_short_to_measure() {
+        let told = |cost_ms: f64| {
+            let first_runs = json!({"cost_ms": cost_ms, "prompts": [], "elapsed": []});
+            let steadiness = Steadiness {
+                first_runs: serde_json::from_value(first_runs).unwrap(),
+                ..Steadiness::default()
+            };
+            let row: CellRow = serde_json::from_value(json!({
+                "framework": "a", "state": "measured", "reasons": [], "parity": "ok", "precision": "f32",
+                "metrics": {}, "steadiness": steadiness,
+            }))
+            .unwrap();
+            let (cell, column) = (Cell::default(), Column::FirstRuns);
+            (column.text(&cell, &row, &[]), column.value(&cell, &row))
+        };
+        assert_eq!(told(12.0), ("12.0".to_owned(), Some(12.0)));
+        assert_eq!(told(-0.1), ("too short to measure".to_owned(), None));
     }
 
     fn crossing(step_ms: f64, by_token_ms: f64) -> Crossing {

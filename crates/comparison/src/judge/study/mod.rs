@@ -131,6 +131,12 @@ fn has(cell: &Cell, metric: Metric) -> bool {
     cell.rows.iter().any(|row| row.metrics.contains_key(&metric))
 }
 
+/// What each arm of a cell is shown with: times of a request and of a token, throughput and memory.
+pub fn arm_metrics(cell: &Cell) -> Vec<Metric> {
+    let all = [total(cell), Metric::Latency, throughput(cell), Metric::PeakMemory];
+    all.into_iter().filter(|&metric| has(cell, metric)).collect()
+}
+
 fn side(row: &CellRow, throughput: Metric, total: Metric) -> Side {
     Side {
         contender: row.framework.clone(),
@@ -189,6 +195,9 @@ pub struct Cell {
     pub refused: Option<String>,
     /// The exit code that the comparison alone would have had.
     pub exit_code: u8,
+    /// Whether a column varies by more than `--max-cv`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_beyond_max_cv: bool,
     pub rounds: usize,
     /// Bytes of the weights as stored, at the precision asked for.
     pub weights_bytes: Option<f64>,
@@ -253,6 +262,7 @@ impl Cell {
             settings,
             refused: None,
             exit_code: report.exit_code(),
+            is_beyond_max_cv: report.is_beyond_max_cv() && report.noise().is_none(),
             rounds: report.rounds,
             weights_bytes: weights.reduce(f64::max),
             rows: report.rows.iter().map(CellRow::new).collect(),
@@ -276,7 +286,7 @@ impl Cell {
 
     /// Whether the machine was too noisy for verdicts on speed. The figures exist, but are disturbed.
     pub fn is_noisy(&self) -> bool {
-        self.exit_code == NOISY
+        self.exit_code == NOISY && !self.is_beyond_max_cv
     }
 
     /// The cell of a combination that cannot be measured.

@@ -346,8 +346,8 @@ pub(crate) fn about(report: &Report) -> String {
 fn precision(report: &Report) -> String {
     let with_figures = || report.rows.iter().filter(|row| row.state.has_figures());
     let name =
-        with_figures().next().map_or_else(|| report.plan.precision.name().to_owned(), Row::precision_words);
-    if with_figures().any(|row| row.precision_words() != name) {
+        with_figures().next().map_or_else(|| report.plan.precision.name().to_owned(), Row::precision_name);
+    if with_figures().any(|row| row.precision_name() != name) {
         return "in several precisions".to_owned();
     }
     match with_figures().find_map(|row| row.precision.stored.as_ref()) {

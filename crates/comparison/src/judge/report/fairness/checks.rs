@@ -13,7 +13,7 @@ use crate::facts::arithmetic::{self, Multiplied};
 use crate::facts::evidence::End;
 use crate::facts::run::{self, DerivedWeights, Run};
 use crate::judge::report;
-use crate::judge::report::row::own_code;
+use crate::judge::report::row::{is_emulated, own_code};
 use crate::judge::report::warnings::Threads;
 
 /// The objection to a process that did not send an event needed to check a rule.
@@ -75,6 +75,15 @@ fn fewer_bits(judged: &Judged<'_>, label: &str) -> Option<String> {
     let fewer = observed.iter().find(|found| found.multiplied.bits() < asked.bits())?;
     let (rows, name) = (fewer.rows, fewer.name(precision.name()));
     Some(format!("asked for {precision}, it multiplies in {name} ({rows} tokens at once)"))
+}
+
+/// That it holds dequantised weights: it has the numbers of that precision, and neither its memory nor its speed.
+pub(super) fn emulated(judged: &Judged<'_>, label: &str) -> Option<String> {
+    let precision = judged.plan.contender(label)?.precision;
+    let mut loaded = judged.runs_of(label).filter_map(Run::loaded);
+    loaded.any(|loaded| is_emulated(&loaded.in_effect)).then(|| {
+        format!("it emulates {precision}: its weights are dequantised to f32 at load and multiplied in f32")
+    })
 }
 
 /// What it multiplies in, if the first contender that shows it does so in something else.

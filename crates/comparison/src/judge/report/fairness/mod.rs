@@ -210,7 +210,7 @@ fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<(String, bool)>
     }
     let finding = match rule.id {
         "R1" => checks::derived_note(judged, label),
-        "R2" => checks::unlike_products(judged, label),
+        "R2" => checks::emulated(judged, label).or_else(|| checks::unlike_products(judged, label)),
         "R5" => checks::fewer_threads(judged, label),
         "R7" => checks::survivors(judged, label).or_else(|| checks::unused_caches(judged, label)),
         "R10" => checks::other_build(judged, label),
@@ -310,7 +310,7 @@ const RULES: [Rule; 19] = [
     Rule {
         id: "R2",
         sentence: "Same precision, requested = observed",
-        how: "Engines report the element type of the weights they hold, observed and not repeated from the request. After the last round each computes a model that shows what it multiplies in (`rows[].arithmetic`): fewer significant bits than those of the precision, where it is one of floating point, strike it; several kinds of arithmetic under one name are noted, and the answer names them.",
+        how: "Engines report the element type of the weights they hold, observed and not repeated from the request. After the last round each computes a model that shows what it multiplies in (`rows[].arithmetic`): fewer significant bits than those of the precision, where it is one of floating point, strike it; several kinds of arithmetic under one name are noted, and the answer names them. Weights that are dequantised at load are noted, and the table says *emulated*.",
         remedy: "ask for a precision that all of them have, or leave the framework out",
         check: OfEach(checks::same_precision),
     },

@@ -409,6 +409,20 @@ fn r2_strikes_products_of_fewer_bits_than_asked_for_and_notes_unlike_ones() {
 }
 
 #[test]
+fn r2_notes_that_weights_are_dequantised_at_load() {
+    let mut plan = testing::plan(&["a", "b"]);
+    plan.contenders.iter_mut().for_each(|contender| contender.precision = Precision::Nf4);
+    let evidence = evidence(&["a", "b"], |label, loaded, _| {
+        if label == "b" {
+            loaded.in_effect.weight_storage = Foreign::new("emulated: dequantised to f32 at load; mapped");
+        }
+    });
+    let [note] = &state("R2", &plan, &evidence).notes[..] else { panic!("one is noted") };
+    assert_eq!(note.framework, "b");
+    assert!(note.finding.starts_with("it emulates nf4"), "{note:?}");
+}
+
+#[test]
 fn r19_strikes_own_arithmetic_under_a_frameworks_name_and_takes_a_record_where_it_was_not_measured() {
     let mut plan = testing::plan(&["a", "b"]);
     let mut evidence = evidence(&["a", "b"], |_, _, _| {});
