@@ -23,9 +23,15 @@ pub(crate) fn has_figures_and_verdicts_and_asks_nobody_for_anything(
     for told in figures.into_iter().chain(of_failed.iter().map(String::as_str)) {
         assert!(page.contains(told), "{told:?} is not in the page");
     }
-    for asking in ["src=", "@import", "url(", "<script", "href=\"http"] {
+    for asking in ["src=", "@import", "url(", "href=\"http"] {
         assert!(!page.contains(asking), "{asking:?} is in the page");
     }
+    // Its own script copies a text, and no other may run.
+    assert_eq!(page.matches("<script").count(), 1);
+    assert!(
+        page.contains("default-src 'none'") && page.contains("script-src 'sha256-"),
+        "the page has no policy"
+    );
 }
 
 #[test]
