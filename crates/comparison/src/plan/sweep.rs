@@ -7,10 +7,6 @@ use crate::plan::prompts::STUDY_PROMPT;
 use crate::plan::work::{denoise, encode, generate};
 use crate::plan::{Arm, Axis, Failure, PromptSource, Request, Result, RoundsAsked};
 
-/// Default rounds of a cell: there are many cells, and the first question is the shape of the curve. Six rounds are the
-/// fewest for a verdict.
-const ROUNDS: u32 = 3;
-
 const QUICK_ROUNDS: u32 = 1;
 
 /// A named sweep.
@@ -127,12 +123,8 @@ pub(crate) fn usual<T: Clone>(values: &mut Vec<T>, usual: &[T]) {
 /// The request of a sweep of this kind: `asked`, with every open setting filled in.
 pub(crate) fn completed(kind: SweepKind, asked: &Request, engines: &dyn Engines) -> Result<Request> {
     let mut request = asked.clone();
-    let rounds = match kind {
-        _ if request.quick => QUICK_ROUNDS,
-        // Each point needs a verdict of its own.
-        SweepKind::Callers => statistics::MIN_ROUNDS as u32,
-        _ => ROUNDS,
-    };
+    // Each point needs a verdict of its own.
+    let rounds = if request.quick { QUICK_ROUNDS } else { statistics::MIN_ROUNDS as u32 };
     request.rounds.get_or_insert(RoundsAsked::Fixed(rounds));
     request.iterations.get_or_insert(1);
     request.cold_load.get_or_insert(false);

@@ -175,7 +175,7 @@ fn a_sweep_has_a_cell_for_every_place_and_a_name_that_says_its_view() {
     assert_eq!(plan.view, StudyView::Sweep(SweepKind::Forward));
     let cell = &plan.cells[1].request;
     assert_eq!((cell.batch.clone(), cell.new_tokens.clone()), (vec![2], vec![1]));
-    assert_eq!((cell.study.name.as_str(), cell.rounds), ("sweep forward", Some(RoundsAsked::Fixed(3))));
+    assert_eq!((cell.study.name.as_str(), cell.rounds), ("sweep forward", Some(RoundsAsked::Fixed(6))));
 }
 
 #[test]
