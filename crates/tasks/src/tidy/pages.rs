@@ -145,8 +145,8 @@ pub(super) fn book(texts: &[(String, String)]) -> Vec<Finding> {
 /// Words of the pages that users read, README included. A page that is longer replaces another's words.
 const MOST_WORDS: usize = 22_000;
 
-/// Pages that a program prints, evidence, and those for people who write engines or work on this repository.
-const NOT_FOR_USERS: [&str; 8] = [
+/// Pages that a program prints, evidence, and those for people who write workers or work on this repository.
+const NOT_FOR_USERS: [&str; 9] = [
     "docs/SUMMARY.md",
     "docs/evidence/",
     "docs/explanation/architecture.md",
@@ -155,6 +155,7 @@ const NOT_FOR_USERS: [&str; 8] = [
     "docs/reference/fairness.md",
     "docs/reference/fields.md",
     "docs/reference/protocol.md",
+    "docs/tutorials/first-worker.md",
 ];
 
 /// The pages that users read are short enough to be read.
