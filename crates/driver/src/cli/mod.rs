@@ -152,7 +152,7 @@ pub(crate) struct CompareArgs {
     /// With --format markdown: the answer and the table alone
     #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) short: bool,
-    /// Also write inference_metrics.json and .csv with pictures to DIR, in the layout of `history export`
+    /// Also write inference_metrics.json and .csv with pictures to DIR, in the layout of `history --export`
     #[arg(long, value_name = "DIR", help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) export: Option<PathBuf>,
     /// Show below the figures the text that each framework chose in the last requests of warm-up

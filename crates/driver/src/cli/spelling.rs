@@ -173,6 +173,11 @@ impl Typed {
                 (count, split(today))
             }
             None if is_model(command) => (1, model(command)),
+            // `help generate` is `help run`.
+            None if command == "help" => match word(first + 1).and_then(known) {
+                Some(today) => (2, vec!["help".to_owned(), split(today).swap_remove(0)]),
+                None => (1, split(command)),
+            },
             None => match word(first + 1).filter(|next| command == "compare" && is_model(next)) {
                 Some(path) => (2, model(path)),
                 None if is_command(command) => (1, split(command)),
@@ -399,6 +404,7 @@ mod tests {
         }
         assert_eq!(Typed::new(["photofinish", "compare", "--prompt", "generate"]).hint, None);
         assert_eq!(Typed::new(["photofinish", "history"]).hint, None);
+        assert_eq!(Typed::new(["photofinish", "help", "ab"]).words, ["photofinish", "help", "sweep"]);
     }
 
     #[test]

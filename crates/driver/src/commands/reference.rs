@@ -27,17 +27,17 @@ const EXIT_CODES: &str = "\
 | 1 | a framework failed, a row was struck, nothing could be measured, or results could not be saved |
 | 2 | bad usage or input, or a file of another schema; nothing was measured |
 | 3 | the machine was too noisy for a verdict on speed (`--accept-noise` overrides), or a column varies by more than `--max-cv` |
-| 4 | `check` or `gate` found a regression |
+| 4 | `check` found a regression |
 | 130 | interrupted; what was measured is saved and printed, unless a second signal came |
 
 Some commands add to this:
 
 | command | code | when |
 |---|---|---|
-| `compare --quantize`, `sweep`, `ab`, `report DIR DIR` | the largest | of all comparisons and cells |
+| `compare --quantize`, `sweep`, `report DIR DIR` | the largest | of all comparisons and cells |
 | `report DIR DIR` | at least 1 | cells are missing |
 | `parity` | 1 | a framework diverges or failed, or nothing could be compared |
-| `check`, `gate` | 1 | a framework failed, computed something other than the reference, or broke a fairness rule |
+| `check` | 1 | a framework failed, computed something other than the reference, or broke a fairness rule |
 | | 2 | also: the two runs must not be compared |
 | | 3 | also: too little evidence, or a machine that changed between the runs. It says nothing about the change |
 | `report` | 2 | there is no plan, the schema is not 5, or the journal has `iteration` events |
