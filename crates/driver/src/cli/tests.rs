@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 use comparison::judge;
 use comparison::plan;
 use setup::tooling;
 use setup::tooling::pages::{self, Command as Named};
 
-use super::{Cli, spelling};
+use super::spelling;
 
 /// Pages that programs wrote, with the commands of that time.
 const GENERATED: &str = "results/published/";
@@ -50,11 +49,12 @@ fn objection(named: &Named, was: bool) -> Option<String> {
         return objection(&study, was)
             .or_else(|| objection(&Named { words: words[..end].to_vec(), ..named.clone() }, was));
     }
-    let parsed = |words: &[String]| match was {
-        // A page of evidence has the commands of its time.
-        true => spelling::parse(words).map(drop),
-        false => Cli::try_parse_from(words).map(drop),
-    };
+    let typed = spelling::Typed::new(words);
+    // A page of evidence has the commands of its time.
+    if let Some(hint) = typed.hint.filter(|_| !was) {
+        return Some(hint);
+    }
+    let parsed = |words: &[String]| spelling::parse(words).map(drop);
     let error = parsed(words).or_else(|_| parsed(&pages::with_numbers(words))).err()?;
     let is_fine = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => true,
