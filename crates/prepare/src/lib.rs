@@ -324,7 +324,7 @@ mod tests {
             |kind| PrepareError::writing(Path::new("b/f32.safetensors"))(io::Error::from(kind)).to_string();
         let full = told(io::ErrorKind::StorageFull);
         assert!(
-            full.starts_with("cannot write b/f32.safetensors: ") && full.contains("cache prune"),
+            full.starts_with("cannot write b/f32.safetensors: ") && full.contains("list cache --prune"),
             "{full}"
         );
         assert!(!told(io::ErrorKind::PermissionDenied).contains("prune"));

@@ -77,7 +77,7 @@ fn what_is_no_part_of_a_development_is_told_with_its_reason() {
     assert_eq!(with(|record| record.noise = Some("others".into())).apart(), [Apart::Noisy]);
     let accepted = with(|record| record.settings.noise_accepted = Some("others".into()));
     assert_eq!(accepted.apart(), [Apart::Noisy]);
-    assert_eq!(with(|record| record.study = Some("sweep half".into())).apart(), [Apart::Ab]);
+    assert_eq!(with(|record| record.study = Some("ab half".into())).apart(), [Apart::Ab]);
     assert_eq!(with(|record| record.study = Some("sweep forward".into())).apart(), [Apart::Sweep]);
     assert_eq!(with(|record| record.settings.quick = true).apart(), [Apart::Quick]);
 }

@@ -4,7 +4,8 @@ use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use crate::charts::pen::{Drawn, Frame, MUTED, Pen, SMALL, number};
+use crate::charts::pen::{Drawn, Frame, MUTED, Pen, SMALL};
+use crate::words::number;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Heatmap {

@@ -17,7 +17,6 @@ use std::sync::Once;
 pub(crate) use figure::{Content, Figure, Panel, Size};
 pub(crate) use heatmap::Heatmap;
 pub(crate) use lines::{Line, LineAxis, Lines, Point};
-pub(crate) use pen::number;
 use plotters::style::{FontStyle, RGBColor, register_font};
 pub(crate) use rows::{Group, Row, RowAxis, Rows};
 

@@ -349,11 +349,6 @@ fn round_step(least: f64) -> f64 {
     step.unwrap_or(10.0) * power
 }
 
-/// A readable value, with a minus sign.
-pub(crate) fn number(value: f64) -> String {
-    comparison::judge::report::number(value).replace('-', "−")
-}
-
 /// A tick's value, with no more digits than it needs.
 pub(crate) fn tick(value: f64) -> String {
     if value.abs() >= 1e6 || (value != 0.0 && value.abs() < 1e-4) {
@@ -391,8 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_three_digits() {
-        assert_eq!([number(1234.5), number(12.34), number(-0.01234)], ["1234", "12.3", "−0.012"]);
+    fn ticks_have_no_more_digits_than_they_need() {
         assert_eq!([tick(0.0), tick(2.5), tick(100.0)], ["0", "2.5", "100"]);
     }
 }

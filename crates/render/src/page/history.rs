@@ -5,7 +5,7 @@ use comparison::judge::{Metric, records};
 use maud::{Markup, html};
 
 use super::{Chart, Shared};
-use crate::charts::{Panel, number};
+use crate::charts::Panel;
 use crate::history::state;
 use crate::page;
 use crate::pictures;
@@ -124,7 +124,7 @@ fn met(apart: Option<bool>) -> &'static str {
 /// A figure, or a dash with the reason below it.
 fn figure(record: &Record, metric: Metric) -> Cell {
     match record.metrics.get(metric.name()) {
-        Some(figure) => Cell::with_small(number(figure.typical), words::range(figure.interval)),
+        Some(figure) => Cell::with_small(words::number(figure.typical), words::range(figure.interval)),
         None => Cell::with_small(DASH, record.reasons.first().cloned().unwrap_or_default()),
     }
 }

@@ -9,11 +9,10 @@ use comparison::judge::report::{Report, State};
 use maud::{Markup, html};
 
 use super::{Chart, Look, Shared, Source};
-use crate::charts::number;
 use crate::export::{Document, Exporter, Markdown};
 use crate::pictures::{Curves, PERCENTILES, Pick, Pictures, absent, reading, title};
 use crate::table::{Cell, Table, Tone};
-use crate::words::{self, answer, findings, or_dash};
+use crate::words::{self, answer, findings, number, or_dash};
 use crate::{page, result};
 
 pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {

@@ -54,7 +54,7 @@ pub(crate) fn parts(label: String, colour: Colour, parts: &Parts) -> Group {
         value: Some(bytes / 1e6),
         ..Mark::default()
     };
-    let peak = format!("{label}: {} MB", charts::number(parts.peak / 1e6));
+    let peak = format!("{label}: {} MB", words::number(parts.peak / 1e6));
     Group { label: peak, rows: parts.summands().map(row).into() }
 }
 

@@ -10,7 +10,6 @@ pub(crate) use findings::summary;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::charts;
 pub(crate) use crate::table::DASH;
 use crate::table::Tone;
 
@@ -88,10 +87,14 @@ pub(crate) fn or_dash<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> St
     value.map_or_else(|| DASH.to_owned(), text)
 }
 
+/// A readable value, with a minus sign.
+pub(crate) fn number(value: f64) -> String {
+    comparison::judge::report::number(value).replace('-', "−")
+}
+
 /// Two ends as "1.20 – 1.40"; empty if there are none.
 pub(crate) fn range(interval: Option<(f64, f64)>) -> String {
-    interval
-        .map_or_else(String::new, |(low, high)| format!("{} – {}", charts::number(low), charts::number(high)))
+    interval.map_or_else(String::new, |(low, high)| format!("{} – {}", number(low), number(high)))
 }
 
 /// A change as "+11.0 %".
@@ -388,6 +391,11 @@ impl From<String> for Json {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!([number(1234.5), number(12.34), number(-0.01234)], ["1234", "12.3", "−0.012"]);
+    }
 
     #[test]
     fn a_ratio_has_two_or_three_digits_and_is_never_rounded_to_nothing() {
