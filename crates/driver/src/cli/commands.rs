@@ -201,7 +201,7 @@ pub(crate) struct ListArgs {
     /// What to list [default: frameworks, models and suites]
     #[arg(value_enum)]
     pub(crate) kind: Option<ListKind>,
-    /// Of the cache: remove prepared models that are not used any more; --dry-run removes nothing
+    /// With `cache`: remove prepared models that are not used any more; --dry-run removes nothing
     ///
     /// A model that is in use stays. A removed one is prepared again when a run asks for it.
     #[arg(long, requires = "kind")]
@@ -212,10 +212,10 @@ pub(crate) struct ListArgs {
     /// With --prune: prepared models to keep, by the name of the model or of the directory
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "prune")]
     pub(crate) keep: Vec<String>,
-    /// Of the footprint: names from `list frameworks` [default: candle,tch,ort]
+    /// With `footprint`: names from `list frameworks` [default: candle,tch,ort]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "kind")]
     pub(crate) frameworks: Vec<String>,
-    /// Of the footprint: also build each worker twice from nothing, for the time of a build and the smallest size; takes
+    /// With `footprint`: also build each worker twice from nothing, for the time of a build and the smallest size; takes
     /// minutes for each
     #[arg(long, requires = "kind")]
     pub(crate) build: bool,
