@@ -5,9 +5,10 @@ use std::process::{Command, Stdio};
 
 use comparison::facts::Evidence;
 use comparison::judge;
-use comparison::judge::Metric;
 use comparison::judge::records::HISTORY;
-use comparison::judge::report::layer_parity;
+use comparison::judge::report::layer_parity::{self, ParityReport};
+use comparison::judge::study::StudyReport;
+use comparison::judge::{Metric, Report};
 use comparison::plan::{Failure, Result};
 use render::{Exporter, JsonText, Markdown, export};
 
@@ -125,40 +126,62 @@ fn is_of_study(text: &str) -> bool {
     serde_json::from_str::<Head>(text).is_ok_and(|head| head.study.is_some())
 }
 
-/// Writes every output of the run or study in this directory.
-fn outputs(directory: &Path) -> Result<Outputs> {
-    let path = directory.join(REPORT);
-    let unreadable = |reason: String| Failure::usage(format!("{} cannot be shown: {reason}", path.display()));
-    let Some(text) = results::text(&path)? else { return unfinished(directory) };
-    if is_of_study(&text) {
-        return Ok(study_outputs(&judge::study::read(&text).map_err(unreadable)?, directory));
-    }
-    let report = judge::report::read(&text).map_err(unreadable)?;
-    // A page without samples has fewer charts, and is still useful.
-    let evidence = results::facts(directory).map(|(facts, _)| facts.evidence).unwrap_or_else(|why| {
-        protocol::say!("warning: {why}; the page has no charts of single requests");
-        Evidence::default()
-    });
-    Ok(report_outputs(&report, &evidence))
+/// What is saved in a results directory.
+enum Saved {
+    /// With its samples, if they had to be read.
+    Run(Box<Report>, Option<Evidence>),
+    Study(Box<StudyReport>),
+    Parity(Box<ParityReport>),
 }
 
-/// Handles a directory without a report: a run or study that was killed, or a parity check.
-fn unfinished(directory: &Path) -> Result<Outputs> {
+/// Reads a report. A run or a study that was killed has none: it is judged from what was measured.
+fn saved(directory: &Path) -> Result<Saved> {
+    let path = directory.join(REPORT);
+    let unreadable =
+        |path: &Path, reason: String| Failure::usage(format!("{} cannot be shown: {reason}", path.display()));
+    if let Some(text) = results::text(&path)? {
+        return Ok(match is_of_study(&text) {
+            true => Saved::Study(Box::new(judge::study::read(&text).map_err(|why| unreadable(&path, why))?)),
+            false => {
+                Saved::Run(Box::new(judge::report::read(&text).map_err(|why| unreadable(&path, why))?), None)
+            }
+        });
+    }
     let parity = directory.join(PARITY);
     if let Some(text) = results::text(&parity)? {
-        let report = layer_parity::read(&text)
-            .map_err(|reason| Failure::usage(format!("{} cannot be shown: {reason}", parity.display())))?;
-        let files = vec![
-            (PARITY.into(), JsonText.export(&report).into_bytes()),
-            ("parity.md".into(), Markdown::Whole.export(&report).into_bytes()),
-        ];
-        return Ok(Outputs { files, missing: None });
+        let report = layer_parity::read(&text).map_err(|why| unreadable(&parity, why))?;
+        return Ok(Saved::Parity(Box::new(report)));
     }
     if let Some(report) = study::unfinished(directory)? {
-        return Ok(study_outputs(&report, directory));
+        return Ok(Saved::Study(Box::new(report)));
     }
     let (report, evidence) = results::judged(directory)?;
-    Ok(report_outputs(&report, &evidence))
+    Ok(Saved::Run(Box::new(report), Some(evidence)))
+}
+
+/// Writes every output of the run or study in this directory.
+fn outputs(directory: &Path) -> Result<Outputs> {
+    Ok(match saved(directory)? {
+        Saved::Study(report) => study_outputs(&report, directory),
+        Saved::Parity(report) => {
+            let files = vec![
+                (PARITY.into(), JsonText.export(&*report).into_bytes()),
+                ("parity.md".into(), Markdown::Whole.export(&*report).into_bytes()),
+            ];
+            Outputs { files, missing: None }
+        }
+        Saved::Run(report, evidence) => {
+            // A page without samples has fewer charts, and is still useful.
+            let evidence = evidence.unwrap_or_else(|| match results::facts(directory) {
+                Ok((facts, _)) => facts.evidence,
+                Err(why) => {
+                    protocol::say!("warning: {why}; the page has no charts of single requests");
+                    Evidence::default()
+                }
+            });
+            report_outputs(&report, &evidence)
+        }
+    })
 }
 
 /// Judges a run again, and lists what changed.
@@ -218,24 +241,10 @@ pub(crate) fn show(args: &ShowArgs) -> Result<u8> {
         Some(directory) => directory.clone(),
         None => latest(&args.from.directory()?)?,
     };
-    let path = directory.join(REPORT);
-    let unreadable = |reason: String| Failure::usage(format!("{} cannot be shown: {reason}", path.display()));
-    let shown = match results::text(&path)? {
-        Some(text) if is_of_study(&text) => {
-            export(&judge::study::read(&text).map_err(unreadable)?, args.format, &screen())
-        }
-        Some(text) => export(&judge::report::read(&text).map_err(unreadable)?, args.format, &screen()),
-        None => {
-            let parity = results::text(&directory.join(PARITY))?;
-            match parity.map(|text| layer_parity::read(&text).map_err(unreadable)).transpose()? {
-                Some(report) => export(&report, args.format, &screen()),
-                None => match study::unfinished(&directory)? {
-                    Some(report) => export(&report, args.format, &screen()),
-                    None => export(&results::judged(&directory)?.0, args.format, &screen()),
-                },
-            }
-        }
-    };
-    print(&shown)?;
+    print(&match saved(&directory)? {
+        Saved::Run(report, _) => export(&*report, args.format, &screen()),
+        Saved::Study(report) => export(&*report, args.format, &screen()),
+        Saved::Parity(report) => export(&*report, args.format, &screen()),
+    })?;
     Ok(0)
 }
