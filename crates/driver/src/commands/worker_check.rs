@@ -51,6 +51,15 @@ pub(crate) fn worker_check(args: &WorkerCheckArgs) -> Result<u8> {
         let contender = Contender::new(REFERENCE.to_owned(), engine, &request, available_threads());
         worker::worker(&contender, None, &places, (request.timeout_s, request.huge_pages))
     });
+    match (&reference, args.precision) {
+        (_, precision) if precision != Precision::F32 => {
+            protocol::say!("logits are compared with those of {REFERENCE} in f32 alone");
+        }
+        (None, _) => {
+            protocol::say!("the worker of {REFERENCE} is not here: logits are compared with no reference")
+        }
+        _ => {}
+    }
     let subject = Subject {
         worker: &worker,
         reference: reference.as_ref().filter(|_| args.precision == Precision::F32),

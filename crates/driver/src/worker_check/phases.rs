@@ -158,7 +158,11 @@ fn measured(
         warm_after.as_secs_f64(),
         counted(turns.len(), "turn"),
         counted(cases.len(), "case"),
-        if agreed == Some(true) { ", which are the reference's" } else { "" }
+        match agreed {
+            Some(true) => ", which are the reference's",
+            None if talk.subject.reference.is_some() => ", which the reference did not compute",
+            _ => "",
+        }
     ))
 }
 
