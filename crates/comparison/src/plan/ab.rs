@@ -2,7 +2,6 @@
 //! own, paired by round.
 
 use bundle::Precision;
-use clap::ValueEnum;
 use configs::Engine;
 use protocol::KvCache;
 
@@ -157,15 +156,25 @@ fn complete(request: &mut Request, is_optimised: bool) {
     request.usual_lengths((PROMPT_TOKENS, if is_optimised { optimised::NEW_TOKENS } else { NEW_TOKENS }));
 }
 
+/// What is compared with its absence or its opposite, on every framework, in the order of the help.
+pub const SWITCHED: [(&str, &str); 9] = [
+    ("kv-cache", "The KV cache, or the whole prefix again for every token"),
+    ("jit", "Graph optimisation and JIT"),
+    ("half", "16 bits, or f32"),
+    ("fused", "Fused kernels"),
+    (ATTENTION, "Attention by a dedicated kernel, or as plain products"),
+    (PADDING, encode::PADDING_HELP),
+    (ISA, "All instructions of the processor, or AVX2"),
+    (optimised::NAME, "The first four together, and each alone, against none of them"),
+    (NAME, "What common mistakes cost, such as a debug build"),
+];
+
 fn unknown(what: &str) -> Failure {
-    let settings = SweepKind::value_variants().iter().filter_map(ValueEnum::to_possible_value);
-    let settings: Vec<String> =
-        settings.filter(|value| !value.is_hide_set()).map(|value| value.get_name().to_owned()).collect();
-    Failure::usage(format!(
-        "{what:?} alone is no study; there are {}, and on against off kv-cache, jit, half, fused, attention, padding, isa, \
-         optimised, mistakes, or two names of columns",
-        settings.join(", ")
-    ))
+    let settings = SweepKind::named().map(|(name, _)| name);
+    let switched = SWITCHED.iter().map(|(name, _)| (*name).to_owned());
+    let all: Vec<String> = settings.chain(switched).collect();
+    let all = all.join(", ");
+    Failure::usage(format!("{what:?} alone is no study; there are {all}, or two names of columns"))
 }
 
 /// A cell for each place on the axes and each framework.

@@ -1,5 +1,6 @@
 //! The named sweeps, and the axes that each varies by default.
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::draft::Engines;
@@ -10,9 +11,7 @@ use crate::plan::{Arm, Axis, Failure, PromptSource, Request, Result, RoundsAsked
 const QUICK_ROUNDS: u32 = 1;
 
 /// A named sweep.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, clap::ValueEnum,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum SweepKind {
@@ -43,6 +42,15 @@ pub enum SweepKind {
 }
 
 impl SweepKind {
+    /// Names with their help.
+    pub fn named() -> impl Iterator<Item = (String, String)> {
+        let values = SweepKind::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let shown = values.filter(|value| !value.is_hide_set());
+        shown.map(|value| {
+            (value.get_name().to_owned(), value.get_help().map(ToString::to_string).unwrap_or_default())
+        })
+    }
+
     /// The word after `sweep`.
     pub fn name(self) -> &'static str {
         self.into()
@@ -52,6 +60,9 @@ impl SweepKind {
     fn complete(self, request: &mut Request, encodes: bool) -> Result<()> {
         if !request.quantize.is_empty() {
             return Err(Failure::usage("--quantize is for `compare`; a sweep takes --precision"));
+        }
+        if !request.study.switches.is_empty() {
+            return Err(Failure::usage("--switches is for `sweep optimised`: leave it out"));
         }
         let takes_texts = matches!(self, SweepKind::Embed | SweepKind::Callers);
         if encodes && !takes_texts {

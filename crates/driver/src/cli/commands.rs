@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use comparison::history::{Apart, Filter};
 use comparison::judge::Metric;
 use comparison::judge::regression::CheckAsked;
-use comparison::plan::{Request, flags};
+use comparison::plan::{self, Request, flags};
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{Date, Duration, OffsetDateTime};
@@ -91,7 +91,8 @@ pub(crate) struct HistoryArgs {
     #[arg(long)]
     pub(crate) trend: bool,
     /// Write the page and pictures of all runs over time
-    #[arg(long, conflicts_with_all = ["trend", "export", "metrics", "format"])]
+    #[arg(long, conflicts_with_all = ["trend", "export", "metrics", "format", "frameworks", "model", "precision", "machine",
+        "since", "commit", "study", "all", "last"])]
     pub(crate) page: bool,
     /// Write inference_metrics.json and .csv, in the layout that other tools of this field read, and pictures
     #[arg(long, value_name = "DIR", conflicts_with_all = ["trend", "metrics", "format"])]
@@ -177,7 +178,7 @@ pub(crate) struct SetupArgs {
     /// Prepare models instead: download, convert, verify. Names, directories, .gguf or .onnx files, hf:owner/name,
     /// synthetic:NAME
     #[arg(long, value_name = "MODEL,…", value_delimiter = ',', num_args = 1..,
-          conflicts_with_all = ["only", "to", "references"])]
+          conflicts_with_all = ["only", "to", "references", "device"])]
     pub(crate) models: Vec<String>,
     /// Precisions of --models
     #[arg(long, value_parser = flags::precision(), value_delimiter = ',', default_value = "f32", requires = "models",
@@ -204,7 +205,7 @@ pub(crate) struct ListArgs {
     /// With `cache`: remove prepared models that are not used any more; --dry-run removes nothing
     ///
     /// A model that is in use stays. A removed one is prepared again when a run asks for it.
-    #[arg(long, requires = "kind")]
+    #[arg(long)]
     pub(crate) prune: bool,
     /// With --prune: days without use after which a prepared model is removed; 0 removes all [default: 30]
     #[arg(long, value_name = "DAYS", requires = "prune")]
@@ -213,11 +214,11 @@ pub(crate) struct ListArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "prune")]
     pub(crate) keep: Vec<String>,
     /// With `footprint`: names from `list frameworks` [default: candle,tch,ort]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "kind")]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(crate) frameworks: Vec<String>,
     /// With `footprint`: also build each worker twice from nothing, for the time of a build and the smallest size; takes
     /// minutes for each
-    #[arg(long, requires = "kind")]
+    #[arg(long)]
     pub(crate) build: bool,
     /// Format of the output on stdout
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -242,6 +243,21 @@ pub(crate) enum ListKind {
 }
 
 impl ListArgs {
+    /// Refuses a flag of another kind.
+    pub(crate) fn check(&self) -> plan::Result<()> {
+        let of_cache = self.prune;
+        let of_footprint = self.build || !self.frameworks.is_empty();
+        if of_cache && self.kind != Some(ListKind::Cache) {
+            return Err(plan::Failure::usage("--prune is for `photofinish list cache`"));
+        }
+        if of_footprint && self.kind != Some(ListKind::Footprint) {
+            return Err(plan::Failure::usage(
+                "--frameworks and --build are for `photofinish list footprint`",
+            ));
+        }
+        Ok(())
+    }
+
     /// Which prepared models --prune removes.
     pub(crate) fn rule(&self) -> Rule {
         Rule { unused_for: self.unused_for.unwrap_or(UNUSED_DAYS), keep: self.keep.clone() }

@@ -15,8 +15,8 @@ pub(crate) use commands::{
     CheckArgs, DoctorArgs, HistoryArgs, ListArgs, ListKind, SetupArgs, ShowArgs, WorkerCheckArgs,
 };
 use comparison::plan;
+use comparison::plan::ab;
 use comparison::plan::sweep::SweepKind;
-use comparison::plan::work::encode::PADDING_HELP;
 use comparison::plan::{StudyKind, StudyRequest};
 use help::{OUTPUT, VERSION, after_help, after_long_help};
 pub(crate) use render::Format;
@@ -205,25 +205,14 @@ pub(crate) struct SweepArgs {
 
 /// What can be swept, a line each.
 fn what_help() -> String {
-    let mut lines = vec!["A setting:".to_owned()];
-    let mut line = |name: &str, about: &str| lines.push(format!("- {name}: {about}"));
-    for value in SweepKind::value_variants().iter().filter_map(ValueEnum::to_possible_value) {
-        if let Some(about) = value.get_help().filter(|_| !value.is_hide_set()) {
-            line(value.get_name(), &about.to_string());
-        }
-    }
-    lines.push("An optimisation, on against off on every framework:".to_owned());
-    let mut line = |name: &str, about: &str| lines.push(format!("- {name}: {about}"));
-    line("kv-cache, jit, half, fused, attention", "as they say");
-    line("padding", PADDING_HELP);
-    line("isa", "all instructions of the processor against AVX2");
-    line("optimised", "the first four together, and each alone, against none of them");
-    line("mistakes", "what common mistakes cost, such as a debug build");
-    lines.push(
-        "Or two columns, by the names of `photofinish list frameworks`: the second against the first"
-            .to_owned(),
-    );
-    lines.join("\n")
+    let line = |(name, about): (String, String)| format!("- {name}: {about}\n");
+    let settings: String = SweepKind::named().map(line).collect();
+    let switched: String =
+        ab::SWITCHED.map(|(name, about)| line((name.to_owned(), about.to_owned()))).concat();
+    format!(
+        "A setting:\n{settings}On against off, on every framework:\n{switched}Or two columns, by the names of \
+         `photofinish list frameworks`: the second against the first"
+    )
 }
 
 /// Which cells of a study are measured.
@@ -253,6 +242,7 @@ fn parse_part(text: &str) -> Result<Part, String> {
 impl SweepArgs {
     pub(crate) fn study(&self) -> StudyRequest {
         let mut request = self.compare.request.request();
+        request.study.switches.clone_from(&self.switches);
         let setting = match self.what.as_slice() {
             [what] => SweepKind::from_str(what, false).ok(),
             _ => None,
@@ -260,7 +250,6 @@ impl SweepArgs {
         if let Some(kind) = setting {
             return StudyRequest { kind: StudyKind::Sweep(kind), request };
         }
-        request.study.switches.clone_from(&self.switches);
         StudyRequest { kind: StudyKind::Ab(self.what.clone()), request }
     }
 }

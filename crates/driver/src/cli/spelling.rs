@@ -212,8 +212,11 @@ fn flags_of_all(words: &[OsString]) -> usize {
 
 /// Flags of `compare` that are given as variables of the environment, which are not read.
 pub(crate) fn flags_as_variables(names: impl Iterator<Item = String>) -> Vec<String> {
-    let compare = Cli::command().find_subcommand("compare").cloned().unwrap_or_default();
-    let is_flag = |name: &String| compare.get_arguments().any(|flag| flag.get_long() == Some(name));
+    let is_flag = |name: &String| {
+        let program = Cli::command();
+        let compare = program.find_subcommand("compare");
+        compare.is_some_and(|compare| compare.get_arguments().any(|flag| flag.get_long() == Some(name)))
+    };
     let flags =
         names.filter_map(|name| Some(name.strip_prefix("PHOTOFINISH_")?.to_lowercase().replace('_', "-")));
     // The tests' own.

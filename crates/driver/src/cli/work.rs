@@ -121,12 +121,13 @@ impl RunArgs {
         self.new_tokens.unwrap_or(ADDED)
     }
 
-    /// Refuses flags that have nothing to act on.
-    pub(crate) fn check(&self, task: RunTask) -> Result<()> {
+    /// Refuses flags that have nothing to act on in any of the tasks that it may be, and a task without its input.
+    pub(crate) fn check(&self, possible: &[RunTask]) -> Result<()> {
         use RunTask::{Classify, Denoise, Embed, Generate, Infer, Rerank, Score};
         let DenoiseAsked { steps, algorithm, alg_temp, eps } = &self.denoise;
         let VectorsAsked { pooling, normalise, prompt_name } = &self.vectors;
         let is_drawn = self.sampling != SamplingAsked::default();
+        let Some(&first) = possible.first() else { return Ok(()) };
         let typed: [(&str, bool, &[RunTask]); 21] = [
             ("--prompt", self.prompt.is_some(), &[Generate, Denoise]),
             ("--chat", self.chat.chat, &[Generate, Denoise]),
@@ -150,25 +151,28 @@ impl RunArgs {
             ("--hidden-states", self.hidden_states || self.piece.is_some(), &[Score]),
             ("--output", self.output.is_some(), &[Infer, Score]),
         ];
-        let foreign = typed.iter().find(|(_, is_typed, tasks)| *is_typed && !tasks.contains(&task));
+        let foreign = typed
+            .iter()
+            .find(|(_, is_typed, tasks)| *is_typed && !tasks.iter().any(|task| possible.contains(task)));
         if let Some((flag, _, tasks)) = foreign {
             let tasks: Vec<&str> = tasks.iter().map(|task| task.name()).collect();
-            let (this, tasks) = (task.name(), tasks.join(", "));
-            let why = if task == Infer { ", since the model is an ONNX file" } else { "" };
+            let (this, tasks) = (first.name(), tasks.join(", "));
+            let why = if first == Infer { ", since the model is an ONNX file" } else { "" };
             return Err(Failure::usage(format!(
                 "{flag} belongs to {tasks}, and this is {this}{why}: leave it out"
             )));
         }
-        let needed = match task {
+        let has_text = !self.text.is_empty() || !self.pair.is_empty() || !self.tokens.is_empty();
+        let needed = match first {
             Generate | Denoise if self.prompt.is_none() && self.tokens.is_empty() => "--prompt or --tokens",
-            Embed | Classify if self.text.is_empty() && self.tokens.is_empty() => "--text or --tokens",
-            Rerank if self.pair.is_empty() && self.tokens.is_empty() => "--pair or --tokens",
+            Rerank if !has_text => "--pair or --tokens",
+            Embed | Classify if !has_text => "--text or --tokens",
             Infer if self.output.is_none() => "--output DIR, where its outputs go",
             Score if self.output.is_none() => "--output FILE.safetensors, where the logits go",
             Score if self.tokens_file.is_none() => "--tokens-file IDS.json",
             _ => return Ok(()),
         };
-        Err(Failure::usage(format!("{} needs {needed}", task.name())))
+        Err(Failure::usage(format!("{} needs {needed}", first.name())))
     }
 }
 

@@ -79,7 +79,7 @@ impl<'a> Asked<'a> {
         let is_text = !self.texts.is_empty();
         let tokenizer = is_text.then(|| measure::tokenizer::text(&single.bundle)).transpose()?;
         let task_asked = self.task.unwrap_or_else(|| self.usual(config));
-        self.args.check(task_asked.into())?;
+        self.args.check(&[task_asked.into()])?;
         let mut vectors = self.args.vectors.clone();
         if !is_text && task_asked == TaskAsked::Embed {
             // Token ids have no prompt in front.

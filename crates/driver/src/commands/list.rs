@@ -14,11 +14,6 @@ use crate::output::{print, screen};
 
 pub(crate) fn list(args: &ListArgs) -> Result<u8> {
     let configs = args.here.places.find()?.configs;
-    if args.prune || args.build || !args.frameworks.is_empty() {
-        return Err(Failure::usage(
-            "--prune is for `list cache`, --frameworks and --build are for `list footprint`",
-        ));
-    }
     let all = [ListKind::Frameworks, ListKind::Models, ListKind::Suites];
     let mut values = Map::new();
     for kind in all.into_iter().filter(|kind| args.kind.is_none_or(|asked| asked == *kind)) {

@@ -28,6 +28,9 @@ use crate::output::print;
 
 /// Runs the typed command, and returns its exit code.
 pub(crate) fn run(cli: &Cli) -> Result<u8> {
+    if let Some(Command::List(args)) = &cli.command {
+        args.check()?;
+    }
     // `list cache --prune` lists by itself the prepared models that it would remove.
     let lists_itself = matches!(&cli.command, Some(Command::List(args)) if args.prune);
     if cli.dry_run && !lists_itself {

@@ -149,9 +149,19 @@ pub(super) fn asked(on: &OnArgs, places: &Places) -> Result<(Request, Engine)> {
 
 // A prompt that one framework continues: what `generate` and `denoise` share.
 
-/// The task that was asked for, or that flags and the model's kind say. An encoder and a model that continues texts may
-/// still be for another, which their files say.
+/// The task that was asked for, or that flags and the model's kind say, with its flags checked. An encoder and a model
+/// that continues texts may still be for another, which their files say.
 fn task(args: &RunArgs) -> Result<RunTask> {
+    let task = likely_task(args)?;
+    args.check(match task {
+        RunTask::Generate if args.task.is_none() => &[RunTask::Generate, RunTask::Denoise],
+        RunTask::Embed if args.task.is_none() => &[RunTask::Embed, RunTask::Rerank, RunTask::Classify],
+        _ => std::slice::from_ref(&task),
+    })?;
+    Ok(task)
+}
+
+fn likely_task(args: &RunArgs) -> Result<RunTask> {
     if let Some(task) = args.task {
         return Ok(task);
     }
@@ -201,19 +211,16 @@ pub(super) fn described(args: &RunArgs) -> Result<(Vec<Prompt>, usize)> {
         return Ok((texts.described()?, 0));
     }
     if task == RunTask::Score {
-        args.check(task)?;
         let sequences = read_sequences(args)?.into_iter().enumerate();
         let named =
             |(index, tokens): (usize, Vec<u32>)| (format!("sequence {}", index + 1), Some(tokens.len()));
         return Ok((sequences.map(named).map(|(name, tokens)| Prompt { name, tokens }).collect(), 0));
     }
     if task == RunTask::Infer {
-        args.check(task)?;
         return Ok((Vec::new(), 0));
     }
     let tokens = given(args)?.map(<[u32]>::len);
     if task == RunTask::Denoise {
-        args.check(task)?;
         denoising(args)?;
     }
     Ok((vec![Prompt { name: "prompt".to_owned(), tokens }], args.added() as usize))
@@ -319,7 +326,7 @@ fn continued(args: &RunArgs) -> Result<u8> {
 }
 
 fn generate(args: &RunArgs, single: &Single) -> Result<u8> {
-    args.check(RunTask::Generate)?;
+    args.check(&[RunTask::Generate])?;
     if args.seed.is_some() && args.sampling.temperature.is_none() {
         return Err(Failure::usage("--seed is for drawn tokens: give --temperature, too"));
     }
@@ -349,7 +356,7 @@ fn denoising(args: &RunArgs) -> Result<Denoise> {
 }
 
 fn denoise(args: &RunArgs, single: &Single) -> Result<u8> {
-    args.check(RunTask::Denoise)?;
+    args.check(&[RunTask::Denoise])?;
     let mut how = denoising(args)?;
     let mask = mask_of(single.bundle.config(), &single.bundle.manifest().name)?;
     let prompt = Given::resolve(single, args, "the first new token needs one before it")?;
@@ -395,9 +402,8 @@ pub(super) fn of_graph(on: &OnArgs, flags: &GraphFlags, seed: u64) -> Result<(Si
 }
 
 fn infer(args: &RunArgs) -> Result<u8> {
-    args.check(RunTask::Infer)?;
     let on = &args.on;
-    let output = args.output.as_deref().unwrap_or(Path::new("."));
+    let output = args.output.as_deref().expect("a task without its output was refused");
     let framework = &on.framework;
     let (single, work) = of_graph(on, &args.graph, args.seed.unwrap_or(0))?;
     let answered = single.answer(plan::work::Describe::of_reference(&work))?;
@@ -473,8 +479,7 @@ fn files(tensors: &[Tensor]) -> Result<Vec<PathBuf>> {
 // Logits of given tokens.
 
 fn score(args: &RunArgs) -> Result<u8> {
-    args.check(RunTask::Score)?;
-    let out = args.output.as_deref().unwrap_or(Path::new("logits.safetensors"));
+    let out = args.output.as_deref().expect("a task without its output was refused");
     let sequences = read_sequences(args)?;
     let capacity = sequences.first().map_or(0, Vec::len);
     let single = Single::of_decoder(&args.on, (sequences.len(), capacity))?;
@@ -503,7 +508,7 @@ fn score(args: &RunArgs) -> Result<u8> {
 
 /// The sequences of the file of tokens.
 fn read_sequences(args: &RunArgs) -> Result<Vec<Vec<u32>>> {
-    let file = args.tokens_file.as_deref().unwrap_or(Path::new("-"));
+    let file = args.tokens_file.as_deref().expect("a task without its tokens was refused");
     let path = file.display();
     let text = untrusted::file::read_text(file, untrusted::file::INPUT)
         .map_err(|e| Failure::usage(format!("cannot read {path}: {e}")))?;

@@ -25,7 +25,7 @@ pub const TOPIC: (&str, &str) = ("encoders", "Encoders");
 pub(super) const FLAGS: &str = "--task, --pooling, --lengths and the other flags of encoders";
 /// Its part of the help on --batch, and on `ab`.
 pub const BATCH_HELP: &str = "of encoders, sizes of batches of texts [default: 1,32]";
-pub const PADDING_HELP: &str = "padding: an encoder's batches unpadded against padded to the longest text";
+pub const PADDING_HELP: &str = "An encoder's batches unpadded against padded to the longest text";
 /// The bundled texts, and pairs of texts, under `configs`.
 pub const TEXTS: &str = "texts/encoders.txt";
 pub const PAIRS: &str = "texts/pairs.jsonl";
