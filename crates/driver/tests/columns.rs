@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, RwLock};
 use std::time::Duration;
 
 use bundle::{Bundle, Precision};
@@ -223,8 +223,13 @@ fn keeps_its_rules(tests: &str) -> Result<(), Failed> {
     if succeeded && !told.contains("skipped") { Ok(()) } else { Err(told.into()) }
 }
 
+/// Held by each program, and alone by a check of the protocol: this process adopts the orphans of all that its tests
+/// start, and those without a mark (the compilers of `torch.compile`) would count as the checked worker's.
+static ALONE: RwLock<()> = RwLock::new(());
+
 /// Whether a program succeeded, and all that it said.
 fn told(command: &mut Command) -> Result<(bool, String), Failed> {
+    let _others = ALONE.read();
     let output = command.output()?;
     let told = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     Ok((output.status.success(), told.concat()))
@@ -277,6 +282,7 @@ fn checked(binary: PathBuf, environment: BTreeMap<String, String>) -> Result<Str
         options: BTreeMap::new(),
     };
     let mut told = String::new();
+    let _alone = ALONE.write();
     let held = check(&subject, |phase| {
         told += &format!("{phase}\n");
         Ok(())
