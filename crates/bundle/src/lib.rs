@@ -433,12 +433,10 @@ impl ModelConfig {
     /// The properties, the names of the tensors and the frequencies of the rotation, resolved, in the form of
     /// `docs/reference/protocol.md`: readers need no knowledge of architectures.
     pub fn described(&self) -> Value {
-        let rotations = self.rotations().into_iter();
-        let mut frequencies = rotations.map(|rotary| rotary::inverse_frequencies(rotary, self.rotary_dim()));
         let mut described = json!(self);
-        described["inverse_frequencies"] = json!(frequencies.next());
-        if let Some(of_sliding_layers) = frequencies.next() {
-            described["sliding_inverse_frequencies"] = json!(of_sliding_layers);
+        for (place, rotary) in self.rotations.iter().enumerate() {
+            described["rotations"][place]["inverse_frequencies"] =
+                json!(rotary::inverse_frequencies(rotary, self.rotary_dim()));
         }
         // A reader must know or reject each.
         let features = self.features();
@@ -449,7 +447,7 @@ impl ModelConfig {
         described["tensors"] = json!({
             "embedding": self.embedding(),
             "position_embedding": self.position_embedding(),
-            "layers": (0..self.layers).map(|index| self.layer(index)).collect::<Vec<_>>(),
+            "layers": (0..self.layers.len()).map(|index| self.layer(index)).collect::<Vec<_>>(),
             "final_norm": self.final_norm(),
             "lm_head": self.lm_head(),
         });

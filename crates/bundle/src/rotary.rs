@@ -91,7 +91,7 @@ pub fn cos_sin(rotary: &Rotary, dims: usize, positions: usize) -> (Vec<f32>, Vec
 
 /// The tables of each of [`ModelConfig::rotations`], as from [`cos_sin`].
 pub fn tables(config: &ModelConfig, positions: usize) -> Vec<(Vec<f32>, Vec<f32>)> {
-    let rotations = config.rotations().into_iter();
+    let rotations = config.rotations.iter();
     rotations.map(|rotary| cos_sin(rotary, config.rotary_dim(), positions)).collect()
 }
 

@@ -161,7 +161,8 @@ fn check_states(encoder: &mut dyn Encode, texts: Texts<'_>, reference: &SafeTens
     let task = EncodeTask::Embed { pooling: Pooling::Mean, normalise: false };
     encoder.encode(texts, task).expect("encodes");
     let layers = encoder.hidden_states().expect("asked for at load").layers;
-    let (count, numbers) = (encoder.config().layers + 1, texts.tokens.len() * encoder.config().hidden_size);
+    let (count, numbers) =
+        (encoder.config().layers.len() + 1, texts.tokens.len() * encoder.config().hidden_size);
     assert_eq!(layers.len(), count, "the embeddings and each layer");
     assert!(layers.iter().all(|layer| layer.len() == numbers), "a row for each token");
     assert!(layers.windows(2).all(|pair| pair[0] != pair[1]), "each layer changes them");

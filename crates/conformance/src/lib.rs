@@ -150,7 +150,7 @@ fn check_or_refused<E: InferenceEngine + Decode>(model: &Model, settings: &Setti
             return false;
         }
     };
-    if let Some(window) = model.bundle.config().form.window {
+    if let Some(window) = model.bundle.config().window() {
         engine.begin(1, window).expect("within its window a model runs");
         refused(engine.begin(1, window + 1).err());
         return false;
@@ -283,8 +283,9 @@ fn kv_cache_is_at_least_what_it_must_be<E: InferenceEngine + Decode>(
 ) {
     let config = bundle.config();
     let element = models::cache(engine).element().bytes();
-    let least =
-        |batch: usize| 2 * config.layers * batch * config.kv_heads * config.head_dim * r.positions * element;
+    let least = |batch: usize| {
+        2 * config.layers.len() * batch * config.kv_heads * config.head_dim * r.positions * element
+    };
     let mut told = Vec::new();
     for batch in [1, 2] {
         engine.begin(batch, r.positions).expect("begins");
@@ -333,7 +334,7 @@ pub fn check_profile<E: InferenceEngine + Decode>(bundle: &Bundle, settings: &Se
     for event in &profile.events {
         assert!(!event.name.is_empty() && !event.thread.is_empty() && event.start_ns > 0, "{event:?}");
     }
-    let layers = 0..bundle.config().layers;
+    let layers = 0..bundle.config().layers.len();
     let in_layers = layers.flat_map(|layer| in_layer.iter().map(move |part| format!("layer {layer}{part}")));
     for part in ["embedding", "final norm", "head"].map(str::to_owned).into_iter().chain(in_layers) {
         let told = profile.events.iter().filter(|event| event.part.as_deref() == Some(part.as_str()));

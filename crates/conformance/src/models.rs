@@ -326,7 +326,7 @@ pub fn check_growth<E: InferenceEngine + Decode>(settings: &Settings) {
     assert_eq!(engine.in_effect().kv_cache, KvCachePolicy::Growing);
     let config = bundle.config();
     let element = cache(&engine).element().bytes();
-    let least = (2 * config.layers * config.kv_heads * config.head_dim * element) as u64;
+    let least = (2 * config.layers.len() * config.kv_heads * config.head_dim * element) as u64;
     for batch in [1, 2, 2] {
         engine.begin(batch, reference.positions).expect("begins");
         assert_eq!(engine.kv_cache_bytes(), Some(0), "nothing is preallocated");

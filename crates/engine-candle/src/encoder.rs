@@ -59,7 +59,8 @@ impl Encoder {
         let weights = bundle.weights(precision)?;
         let config = bundle.config().clone();
         let reader = Reader::new(&weights, form, kernels);
-        let layers = (0..config.layers).into_par_iter().map(|index| Layer::read(&reader, &config, index));
+        let layers =
+            (0..config.layers.len()).into_par_iter().map(|index| Layer::read(&reader, &config, index));
         let has_norm = config.encoder.as_ref().is_some_and(|encoder| encoder.final_norm);
         let final_norm = has_norm.then(|| config.final_norm());
         Ok(Encoder {

@@ -36,7 +36,7 @@ impl Layer {
             attention: Attention::read(reader, config, index)?,
             output: Linear::read(reader, &names.output)?,
             mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
-            mlp: Mlp::read(reader, config, &names)?,
+            mlp: Mlp::read(reader, config.mlp(index), &names)?,
             kernels: reader.kernels(),
         })
     }
@@ -88,12 +88,12 @@ pub(crate) struct Mlp {
 }
 
 impl Mlp {
-    pub(crate) fn read(reader: &Reader<'_>, config: &ModelConfig, names: &LayerNames) -> engine::Result<Mlp> {
+    pub(crate) fn read(reader: &Reader<'_>, mlp: bundle::Mlp, names: &LayerNames) -> engine::Result<Mlp> {
         Ok(Mlp {
             gate_up: Linear::read(reader, &names.gate_up)?,
             down: Linear::read(reader, &names.down)?,
-            activation: config.activation,
-            gated: config.gated_mlp,
+            activation: mlp.activation,
+            gated: mlp.gated,
             kernels: reader.kernels(),
         })
     }

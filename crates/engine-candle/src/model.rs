@@ -60,7 +60,8 @@ impl Model {
             true => embedding.tokens().clone(),
             false => reader.matrix(&config.lm_head())?,
         };
-        let layers = (0..config.layers).into_par_iter().map(|index| Layer::read(&reader, &config, index));
+        let layers =
+            (0..config.layers.len()).into_par_iter().map(|index| Layer::read(&reader, &config, index));
         Ok(Model {
             layers: layers.collect::<std::result::Result<_, _>>()?,
             final_norm: Norm::read(&reader, &config, &config.final_norm())?,

@@ -81,11 +81,11 @@ impl Cache {
         dtype: DType,
         device: &Device,
     ) -> Result<Vec<Cache>> {
-        let held = if config.causal { config.layers } else { 1 };
+        let held = if config.causal { config.layers.len() } else { 1 };
         let lanes = batch * config.kv_heads;
         let all = Tensor::zeros((2 * held, lanes, capacity, config.head_dim), dtype, device)?;
         let cache = |layer: usize| Ok(Cache { keys: all.get(2 * layer)?, values: all.get(2 * layer + 1)? });
-        (0..config.layers).map(|layer| cache(layer % held)).collect()
+        (0..config.layers.len()).map(|layer| cache(layer % held)).collect()
     }
 
     /// Keys and values of one sequence, in the same memory.

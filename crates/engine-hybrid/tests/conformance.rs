@@ -94,7 +94,8 @@ fn a_batch_is_copied_once_where_libtorch_is_a_part_and_shared_where_it_is_none()
             assert_eq!(handed.bytes, 0, "{pair:?}");
             continue;
         }
-        let numbers = 2 * config.layers * 2 * config.kv_heads * config.head_dim * (reference.positions - 1);
+        let numbers =
+            2 * config.layers.len() * 2 * config.kv_heads * config.head_dim * (reference.positions - 1);
         assert_eq!(handed.bytes, 4 * numbers as u64, "{pair:?}: keys and values of the prompt, once");
         assert_ne!(handed.prefill_address, handed.decode_address, "{pair:?}");
         let obstacle = engine.obstacle().expect("a reason");

@@ -258,8 +258,8 @@ impl Decode for Mock {
         self.is_padded = false;
         self.states = vec![0xcbf2_9ce4_8422_2325; batch];
         if self.script.kv_cache && self.config.causal {
-            let bundle::ModelConfig { layers, kv_heads, head_dim, .. } = self.config;
-            self.kv_cache = vec![1.0; 2 * layers * batch * kv_heads * head_dim * capacity];
+            let bundle::ModelConfig { layers, kv_heads, head_dim, .. } = &self.config;
+            self.kv_cache = vec![1.0; 2 * layers.len() * batch * kv_heads * head_dim * capacity];
         }
         Ok(())
     }
@@ -303,7 +303,7 @@ impl Decode for Mock {
             let width = self.config.hidden_size;
             self.latest.iter().flat_map(|&state| (0..width).map(move |index| number(state, index))).collect()
         };
-        Ok(HiddenStates { layers: (0..=self.config.layers).map(layer).collect() })
+        Ok(HiddenStates { layers: (0..=self.config.layers.len()).map(layer).collect() })
     }
 }
 
@@ -352,7 +352,7 @@ impl Mock {
             self.logits = stale;
         }
         self.filled += count;
-        self.profiler.note(start_ns, self.config.layers, count);
+        self.profiler.note(start_ns, self.config.layers.len(), count);
         Ok(&self.logits)
     }
 }

@@ -57,7 +57,7 @@ impl Encoder {
             EncodeTask::Embed { .. } => output(config),
             EncodeTask::Score => SCORES.to_owned(),
         };
-        let states = 0..if self.hidden.is_some() { config.layers + 1 } else { 0 };
+        let states = 0..if self.hidden.is_some() { config.layers.len() + 1 } else { 0 };
         let states: Vec<String> = states.map(|layers| state(config, layers)).collect();
         // The last hidden state may be the requested output itself.
         let others = states.iter().filter(|state| **state != name);

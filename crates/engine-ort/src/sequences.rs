@@ -74,7 +74,7 @@ impl Sequences {
     pub(crate) fn new(model: &Model, batch: usize, capacity: usize) -> ort::Result<Sequences> {
         let allocator = runtime::allocator(&model.running.session, model.device)?;
         let shape = cache_shape(model, batch, if model.running.options.grows { 0 } else { capacity });
-        let cached = if model.config.causal { 2 * model.config.layers } else { 0 };
+        let cached = if model.config.causal { 2 * model.config.layers.len() } else { 0 };
         let mut cache = Vec::with_capacity(cached);
         for _ in 0..cached {
             let mut tensor = DynTensor::new(&allocator, runtime::element(model.products.float()), shape)?;
@@ -313,7 +313,7 @@ impl Sequences {
             self.advance(count);
             return Ok(());
         };
-        let names = || (0..model.config.layers).flat_map(cache_names);
+        let names = || (0..model.config.layers.len()).flat_map(cache_names);
         for (names, tensor) in names().zip(&mut present) {
             pass.binding.bind_output(names.present, tensor)?;
         }
@@ -394,7 +394,7 @@ impl Pass {
                 binding.bind_input(name, table)?;
             }
         }
-        let names = (0..config.layers).flat_map(cache_names);
+        let names = (0..config.layers.len()).flat_map(cache_names);
         for (names, tensor) in names.zip(&mut sequences.cache) {
             // Past and present share memory, so that the operator only writes new rows.
             binding.bind_input(names.past, tensor)?;
@@ -402,7 +402,7 @@ impl Pass {
         }
         let mut hidden = Vec::new();
         if model.hidden_states {
-            for layer in 0..=config.layers {
+            for layer in 0..=config.layers.len() {
                 let mut state = Tensor::new(&allocator, [batch, count, config.hidden_size])?;
                 binding.bind_output(hidden_output(layer, model.products.float()), &mut state)?;
                 hidden.push(state);
@@ -476,7 +476,7 @@ impl HandsOver for Ort {
         check_f32(model)?;
         let shape = cache_shape(model, batch, capacity);
         let unsupported = |reason: String| Err(EngineError::Unsupported(reason));
-        if memory.layers.len() != model.config.layers {
+        if memory.layers.len() != model.config.layers.len() {
             return unsupported("has another number of layers".into());
         }
         for plane in memory.layers.iter().flatten() {

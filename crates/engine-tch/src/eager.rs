@@ -28,7 +28,8 @@ impl Layer {
         let (q_rows, kv_rows) = config.qkv_rows();
         let part = |names, rows: &[usize]| Linear::separate(reader, names, rows);
         let hidden = config.hidden_size;
-        let gate_up = vec![config.intermediate_size; if config.gated_mlp { 2 } else { 1 }];
+        let mlp = config.mlp(index);
+        let gate_up = vec![mlp.width; if mlp.gated { 2 } else { 1 }];
         Ok(Layer {
             attention_norms: place([&names.attention_norm, &names.post_attention_norm])?,
             attention: Attention {
@@ -45,7 +46,7 @@ impl Layer {
             mlp: Mlp {
                 gate_up: part(&names.gate_up, &gate_up)?,
                 down: part(&names.down, &[hidden])?.remove(0),
-                activation: config.activation,
+                activation: mlp.activation,
             },
         })
     }

@@ -99,14 +99,14 @@ impl Mlp {
         layout: Layout,
         in_product: bool,
     ) -> Result<Mlp> {
-        let names = config.layer(index);
-        let activated = in_product && !config.gated_mlp && layout == Layout::Onednn;
-        let activation = activated.then_some(config.activation);
+        let (names, mlp) = (config.layer(index), config.mlp(index));
+        let activated = in_product && !mlp.gated && layout == Layout::Onednn;
+        let activation = activated.then_some(mlp.activation);
         Ok(Mlp {
             gate_up: Linear::read(reader, &names.gate_up, layout, activation)?,
             down: Linear::fused(reader, &names.down, layout)?,
-            activation: config.activation,
-            gated: config.gated_mlp,
+            activation: mlp.activation,
+            gated: mlp.gated,
             activated,
         })
     }

@@ -337,7 +337,7 @@ mod tests {
     fn the_weights_held_are_bit_for_bit_those_of_the_bundle() {
         for model in conformance::tiny() {
             let (bundle, config) = (&model.bundle, model.bundle.config());
-            let layers = (0..config.layers).map(|index| config.layer(index));
+            let layers = (0..config.layers.len()).map(|index| config.layer(index));
             let weights = layers.flat_map(|layer| {
                 [layer.qkv, layer.output, layer.gate_up, layer.down].map(|linear| linear.weights)
             });

@@ -88,7 +88,7 @@ impl Model {
         };
         Ok(Model {
             positions: config.position_embedding().map(|name| reader.matrix(&name)).transpose()?,
-            layers: (0..config.layers).map(layer).collect::<Result<_, _>>()?,
+            layers: (0..config.layers.len()).map(layer).collect::<Result<_, _>>()?,
             final_norm: Norm::read(&reader, &config, &config.final_norm(), rms_norm)?,
             head,
             embedding,

@@ -119,7 +119,7 @@ impl Sequences {
             grown: if kinds.grows { Some(cache.f_unbind(LAYER)?) } else { None },
             cache,
             rotations: Rotation::tables(config, capacity, options)?,
-            window: config.form.window.map(|window| window as i64),
+            window: config.window().map(|window| window as i64),
             kinds,
         })
     }
@@ -330,7 +330,7 @@ pub(crate) enum Causal {
 }
 
 pub(crate) fn shape(config: &ModelConfig, batch: usize, capacity: usize) -> [i64; 5] {
-    [config.layers, batch, 2 * config.kv_heads, capacity, config.head_dim].map(|size| size as i64)
+    [config.layers.len(), batch, 2 * config.kv_heads, capacity, config.head_dim].map(|size| size as i64)
 }
 
 /// One append, as input of the layers.

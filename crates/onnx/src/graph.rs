@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use bundle::{Element, ModelConfig, Position, TensorView};
+use bundle::{Element, ModelConfig, TensorView};
 use prost::Message;
 
 use crate::proto::{
@@ -307,10 +307,10 @@ impl Attention {
     /// The plan for a model's heads and positions.
     pub fn plan(config: &ModelConfig) -> Attention {
         let fused = config.head_dim.is_multiple_of(16) && config.rotary_dim() == config.head_dim;
-        let rotation = match config.position {
-            Position::Learned => Rotation::None,
-            Position::Rotary(_) if config.causal && fused => Rotation::Fused,
-            Position::Rotary(_) => Rotation::Separate,
+        let rotation = match config.rotations.is_empty() {
+            true => Rotation::None,
+            false if config.causal && fused => Rotation::Fused,
+            false => Rotation::Separate,
         };
         let multiple = if config.causal { 8 } else { 1 };
         Attention {

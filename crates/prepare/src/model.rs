@@ -207,8 +207,8 @@ fn blobs_of(directory: &Path) -> Option<PathBuf> {
 /// Refuses a configuration with more layers than the source could hold, before a list of all their
 /// tensors is made.
 pub(crate) fn check_layers(config: &ModelConfig, path: &Path, held: usize) -> Result<(), PrepareError> {
-    if config.layers > held {
-        let layers = config.layers;
+    if config.layers.len() > held {
+        let layers = config.layers.len();
         let reason = format!("the configuration has {layers} layers, but there are only {held} tensors");
         return Err(PrepareError::damaged(path, reason));
     }

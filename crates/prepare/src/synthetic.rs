@@ -90,7 +90,7 @@ impl Weights {
     fn new(path: PathBuf, config: &ModelConfig, json: &Value) -> Weights {
         let deviation = json["initializer_range"].as_f64().expect("every shape has one");
         let residual = match config.architecture {
-            Architecture::Gpt2 => deviation / (2.0 * config.layers as f64).sqrt(),
+            Architecture::Gpt2 => deviation / (2.0 * config.layers.len() as f64).sqrt(),
             _ => deviation,
         };
         Weights { path, deviation, residual }
@@ -284,7 +284,7 @@ fn gpt2_124m() -> Value {
 
 #[cfg(test)]
 mod tests {
-    use bundle::{ModelConfig, Position, Precision};
+    use bundle::{ModelConfig, Precision};
 
     use super::*;
 
@@ -359,7 +359,7 @@ mod tests {
     fn llama_3_2_shares_its_embedding_and_scales_its_rotation_by_32() {
         let config = config("llama-3.2-1b");
         assert!(config.tied_embeddings);
-        let Position::Rotary(rotary) = config.position else { panic!("it has no rotation") };
+        let rotary = config.rotations[0].clone();
         let scaling = rotary.llama3.unwrap();
         assert_eq!((rotary.theta, scaling.factor), (500_000.0, 32.0));
         assert_eq!((scaling.low_freq_factor, scaling.high_freq_factor), (1.0, 4.0));

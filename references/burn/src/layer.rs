@@ -58,7 +58,7 @@ impl Layer {
             qk_norm,
             output: linear(&names.output)?,
             mlp_norm: norm(&names.mlp_norm)?,
-            gate: if config.gated_mlp { Some(part(0)?) } else { None },
+            gate: if config.mlp(0).gated { Some(part(0)?) } else { None },
             up: part(names.gate_up.weights.len() - 1)?,
             down: linear(&names.down)?,
         })
@@ -119,8 +119,10 @@ impl Layer {
 
     fn mlp(&self, config: &ModelConfig, x: Tensor) -> Tensor {
         let inner = match &self.gate {
-            Some(gate) => multiply(activate(config.activation, gate.forward(x.clone())), self.up.forward(x)),
-            None => activate(config.activation, self.up.forward(x)),
+            Some(gate) => {
+                multiply(activate(config.mlp(0).activation, gate.forward(x.clone())), self.up.forward(x))
+            }
+            None => activate(config.mlp(0).activation, self.up.forward(x)),
         };
         self.down.forward(inner)
     }

@@ -32,7 +32,8 @@ impl Model {
         let reader = Reader::new(bundle.weights(precision)?);
         let embedding = reader.one(&config.embedding())?;
         let positions = config.position_embedding().map(|name| reader.one(&name)).transpose()?;
-        let layers = (0..config.layers).map(|index| Layer::read(&reader, &config, &config.layer(index)));
+        let layers =
+            (0..config.layers.len()).map(|index| Layer::read(&reader, &config, &config.layer(index)));
         let layers = layers.collect::<Result<_, _>>()?;
         let norm = Norm::read(&reader, &config.final_norm(), config.norm_epsilon)?;
         let head = Linear::head(reader.one(&config.lm_head())?);

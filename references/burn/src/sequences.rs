@@ -1,6 +1,6 @@
 //! What depends on batch and capacity: the KV cache and the rotary tables.
 
-use bundle::{ModelConfig, Position, rotary};
+use bundle::{ModelConfig, rotary};
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::{DType, Slice};
 use burn_flex::Flex;
@@ -35,10 +35,10 @@ impl Sequences {
     pub(crate) fn new(config: &ModelConfig, batch: usize, capacity: usize, dtype: DType) -> Sequences {
         let shape = [batch, config.kv_heads, capacity, config.head_dim];
         let zeros = || Tensor::zeros(shape.into(), dtype);
-        let caches = (0..config.layers).map(|_| Cache { keys: zeros(), values: zeros() }).collect();
-        let rotation = match &config.position {
-            Position::Learned => None,
-            Position::Rotary(rotary) => {
+        let caches = (0..config.layers.len()).map(|_| Cache { keys: zeros(), values: zeros() }).collect();
+        let rotation = match config.rotations.first() {
+            None => None,
+            Some(rotary) => {
                 let (cos, sin) = rotary::cos_sin(rotary, config.head_dim, capacity);
                 let table = |half: &[f32], sign: f32| {
                     let rows = half.chunks_exact(config.head_dim / 2);

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use bundle::{ModelConfig, Position};
+use bundle::ModelConfig;
 use candle_core::quantized::gguf_file;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
@@ -73,11 +73,15 @@ fn llama_config(config: &ModelConfig) -> std::result::Result<llama::Config, Engi
     let unsupported = |what: &str| {
         Err(EngineError::Unsupported(format!("candle-transformers' llama model does not know {what}")))
     };
-    let biases = config.qkv_bias || config.output_bias || config.mlp_bias;
-    if !config.gated_mlp || biases || config.qk_norm || config.head_dim * config.heads != config.hidden_size {
+    let biases = config.qkv_bias || config.output_bias || config.mlp(0).bias;
+    if !config.mlp(0).gated
+        || biases
+        || config.qk_norm
+        || config.head_dim * config.heads != config.hidden_size
+    {
         return unsupported("this architecture");
     }
-    let Position::Rotary(rotary) = &config.position else { return unsupported("learned positions") };
+    let Some(rotary) = config.rotations.first() else { return unsupported("learned positions") };
     if rotary.linear_factor != 1.0 {
         return unsupported("linear scaling of rotary frequencies");
     }
@@ -90,9 +94,9 @@ fn llama_config(config: &ModelConfig) -> std::result::Result<llama::Config, Engi
     });
     Ok(llama::Config {
         hidden_size: config.hidden_size,
-        intermediate_size: config.intermediate_size,
+        intermediate_size: config.mlp(0).width,
         vocab_size: config.vocab_size,
-        num_hidden_layers: config.layers,
+        num_hidden_layers: config.layers.len(),
         num_attention_heads: config.heads,
         num_key_value_heads: config.kv_heads,
         use_flash_attn: false,

@@ -1,8 +1,6 @@
 //! Metadata and tensors of a model of the llama architecture, in the names that llama.cpp knows.
 
-use bundle::{
-    Activation, Architecture, BlockKind, BundleError, Feature, ModelConfig, NormNames, Position, Weights,
-};
+use bundle::{Activation, Architecture, BlockKind, BundleError, Feature, ModelConfig, NormNames, Weights};
 
 use crate::FourBits;
 use crate::blocks::{Kind, blocks, widened};
@@ -35,16 +33,14 @@ fn check(config: &ModelConfig) -> Result<f64, Error> {
     if let Some(words) = config.beyond(&[Feature::Window]) {
         return unsupported(&words);
     }
-    if config.qkv_bias || config.output_bias || config.mlp_bias || config.qk_norm {
+    if config.qkv_bias || config.output_bias || config.mlp(0).bias || config.qk_norm {
         return unsupported("biases, or norms of q and k");
     }
-    if config.activation != Activation::Silu || config.head_dim * config.heads != config.hidden_size {
+    if config.mlp(0).activation != Activation::Silu || config.head_dim * config.heads != config.hidden_size {
         return unsupported("its activation or head dimension");
     }
-    match &config.position {
-        Position::Rotary(rotary) if rotary.linear_factor == 1.0 && rotary.llama3.is_none() => {
-            Ok(rotary.theta)
-        }
+    match config.rotations.first() {
+        Some(rotary) if rotary.linear_factor == 1.0 && rotary.llama3.is_none() => Ok(rotary.theta),
         _ => unsupported("scaled rotary frequencies"),
     }
 }
@@ -59,8 +55,8 @@ fn metadata(config: &ModelConfig, theta: f64) -> Vec<(String, Value)> {
         count("vocab_size", config.vocab_size),
         count("context_length", config.max_positions),
         count("embedding_length", config.hidden_size),
-        count("block_count", config.layers),
-        count("feed_forward_length", config.intermediate_size),
+        count("block_count", config.layers.len()),
+        count("feed_forward_length", config.mlp(0).width),
         count("attention.head_count", config.heads),
         count("attention.head_count_kv", config.kv_heads),
         count("rope.dimension_count", config.head_dim),
@@ -72,7 +68,7 @@ fn metadata(config: &ModelConfig, theta: f64) -> Vec<(String, Value)> {
 /// GGUF's name of each tensor, ours, and the head dimension where rows are to be interleaved.
 fn names(config: &ModelConfig) -> Vec<(String, String, Option<usize>)> {
     let mut names = vec![("token_embd.weight".to_owned(), config.embedding(), None)];
-    for index in 0..config.layers {
+    for index in 0..config.layers.len() {
         let layer = config.layer(index);
         let [q, k, v] = <[String; 3]>::try_from(layer.qkv.weights).expect("llama's q, k and v are apart");
         let [gate, up] = <[String; 2]>::try_from(layer.gate_up.weights).expect("llama's block is gated");

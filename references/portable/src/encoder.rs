@@ -78,10 +78,10 @@ fn build_with(bundle: &Bundle, form: Form, storage: Storage, inputs: Inputs) -> 
     let mut writer = Writer::new(config, form, &weights, GraphBuilder::new("encoder", storage));
     writer.declare_texts(inputs);
     writer.embed_texts(inputs)?;
-    for layer in 0..config.layers {
+    for layer in 0..config.layers.len() {
         writer.layer(layer)?;
     }
-    let vectors = writer.shaped(&hidden_state(config.layers), &[config.hidden_size], "texts");
+    let vectors = writer.shaped(&hidden_state(config.layers.len()), &[config.hidden_size], "texts");
     writer.graph.node((ONNX, "Identity"), &[&vectors], &[LAST_HIDDEN_STATE], &[]);
     writer.scores()?;
     Ok(writer.graph.finish())
@@ -281,7 +281,7 @@ impl Writer<'_> {
         let (Some(head), Some(names)) = (head, config.head()) else { return Ok(()) };
         let mut rows = match head.of {
             Scored::Texts(pooling) => self.pool(pooling)?,
-            Scored::Tokens => hidden_state(config.layers),
+            Scored::Tokens => hidden_state(config.layers.len()),
         };
         if let (Some(dense), Some(layer)) = (&names.dense, head.dense) {
             self.linear(&rows, Linear::whole(dense), "head.dense")?;
@@ -364,7 +364,7 @@ impl Writer<'_> {
             let (heads, size) = (Dim::Fixed(config.kv_heads), Dim::Fixed(config.head_dim));
             [Dim::Named("batch"), heads, Dim::Named(rows), size]
         };
-        for names in (0..config.layers).flat_map(cache_names) {
+        for names in (0..config.layers.len()).flat_map(cache_names) {
             self.graph.input(&names.past, DataType::Float, &dims("past"));
             self.graph.output(&names.present, DataType::Float, &dims("total"));
         }
@@ -502,7 +502,7 @@ impl Writer<'_> {
     }
 
     fn rotary(&self) -> bool {
-        matches!(self.config.position, Position::Rotary(_))
+        !self.config.rotations.is_empty()
     }
 
     /// `[tokens, heads · head_dim]` as `[batch, positions, heads, head_dim]`.

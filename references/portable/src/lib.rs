@@ -69,7 +69,7 @@ pub fn build(
     let mut writer = Writer::new(config, form, &weights, GraphBuilder::new("decoder", storage));
     writer.declare(hidden_states);
     writer.embed()?;
-    for layer in 0..config.layers {
+    for layer in 0..config.layers.len() {
         writer.layer(layer)?;
     }
     writer.head()?;
@@ -104,7 +104,7 @@ impl Writer<'_> {
         self.graph.output(LOGITS, DataType::Float, &[Dim::Named("rows"), Dim::Fixed(config.vocab_size)]);
         self.declare_attention();
         if hidden_states {
-            for layer in 0..=config.layers {
+            for layer in 0..=config.layers.len() {
                 let dims = [Dim::Named("tokens"), Dim::Fixed(config.hidden_size)];
                 self.graph.output(&hidden_state(layer), DataType::Float, &dims);
             }
@@ -158,10 +158,10 @@ impl Writer<'_> {
         self.linear(&attended, Linear::whole(&names.output), &at("output"))?;
         self.add(at("output"), &residual, names.post_attention_norm.as_ref(), &middle)?;
         let input = self.before(&middle, names.mlp_norm.as_ref(), at("mlp_norm"))?;
-        let activated = self.mlp(&names, &input, &at("mlp"))?;
+        let activated = self.mlp(index, &names, &input)?;
         self.linear(&activated, Linear::whole(&names.down), &at("down"))?;
         let has_final_norm = self.config.encoder.as_ref().is_none_or(|encoder| encoder.final_norm);
-        let is_normed = has_final_norm && index + 1 == self.config.layers;
+        let is_normed = has_final_norm && index + 1 == self.config.layers.len();
         // The last hidden state is taken after the final norm.
         let sum = if is_normed { at("residual") } else { hidden_state(index + 1) };
         self.add(at("down"), &middle, names.post_mlp_norm.as_ref(), &sum)?;
@@ -224,7 +224,7 @@ impl Writer<'_> {
     }
 
     fn head(&mut self) -> Result<(), BundleError> {
-        let (last, weight) = (hidden_state(self.config.layers), self.weight(&self.config.lm_head())?);
+        let (last, weight) = (hidden_state(self.config.layers.len()), self.weight(&self.config.lm_head())?);
         self.graph.node((ONNX, "Gather"), &[&last, ROWS], &["head.rows"], &[Attribute::Int("axis", 0)]);
         let multiplier = self.config.form.logits_multiplier;
         let out = if multiplier.is_some() { "head.logits" } else { LOGITS };
@@ -235,11 +235,13 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn mlp(&mut self, names: &LayerNames, input: &str, out: &str) -> Result<String, BundleError> {
+    fn mlp(&mut self, index: usize, names: &LayerNames, input: &str) -> Result<String, BundleError> {
+        let out = format!("layer.{index}.mlp");
         let parts = ["gate", "up", "activated"].map(|part| format!("{out}.{part}"));
         let [gate, up, activated] = &parts;
-        let width = self.config.intermediate_size;
-        let fused = self.config.gated_mlp && names.gate_up.weights.len() == 1;
+        let mlp = self.config.mlp(index);
+        let width = mlp.width;
+        let fused = mlp.gated && names.gate_up.weights.len() == 1;
         let linears = match fused {
             true => {
                 vec![Linear::part(&names.gate_up, 0..width), Linear::part(&names.gate_up, width..2 * width)]
@@ -250,12 +252,12 @@ impl Writer<'_> {
             self.linear(input, linear, out)?;
         }
         // Without a gate there is one linear layer, and the function is applied to it.
-        self.activation(self.config.activation, gate, activated);
-        if !self.config.gated_mlp {
+        self.activation(mlp.activation, gate, activated);
+        if !mlp.gated {
             return Ok(activated.clone());
         }
-        self.graph.node((ONNX, "Mul"), &[activated, up], &[out], &[]);
-        Ok(out.to_owned())
+        self.graph.node((ONNX, "Mul"), &[activated, up], &[&out], &[]);
+        Ok(out)
     }
 
     fn activation(&mut self, activation: Activation, input: &str, out: &str) {

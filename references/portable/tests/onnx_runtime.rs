@@ -40,7 +40,7 @@ impl Portable {
             let shape = [batch, config.kv_heads, 0, config.head_dim];
             Tensor::from_array((shape, Vec::<f32>::new())).expect("a tensor").into_dyn()
         };
-        let cache = (0..2 * config.layers).map(|_| empty()).collect();
+        let cache = (0..2 * config.layers.len()).map(|_| empty()).collect();
         Portable { session, bundle: bundle.clone(), form, batch, filled: 0, cache }
     }
 
@@ -66,7 +66,7 @@ impl Portable {
             inputs.push((LAST_POSITIONS.into(), small(vec![batch], vec![total as i32 - 1; batch]).into()));
             inputs.push((TOTAL.into(), small(vec![], vec![total as i32]).into()));
         }
-        if let bundle::Position::Rotary(rotary) = &config.position {
+        if let Some(rotary) = config.rotations.first() {
             let (cos, sin) = bundle::rotary::cos_sin(rotary, config.head_dim, config.max_positions);
             for (name, table) in [(COS, cos), (SIN, sin)] {
                 let shape = [config.max_positions, config.head_dim / 2];
@@ -76,7 +76,7 @@ impl Portable {
                 ));
             }
         }
-        let names: Vec<_> = (0..config.layers).flat_map(cache_names).collect();
+        let names: Vec<_> = (0..config.layers.len()).flat_map(cache_names).collect();
         for (names, past) in names.iter().zip(self.cache.drain(..)) {
             inputs.push((names.past.clone().into(), past.into()));
         }
@@ -86,7 +86,7 @@ impl Portable {
         let floats = |name: &str| outputs[name].try_extract_tensor::<f32>().expect("f32").1.to_vec();
         Output {
             logits: floats(LOGITS),
-            hidden: (0..=config.layers).map(|layer| floats(&hidden_state(layer))).collect(),
+            hidden: (0..=config.layers.len()).map(|layer| floats(&hidden_state(layer))).collect(),
         }
     }
 }
@@ -105,7 +105,7 @@ fn each_model(check: impl Fn(&Bundle, &Reference, Form)) {
     for model in tiny().chain(each(architectures())) {
         let config = model.bundle.config();
         // The texts are longer than their windows.
-        if config.beyond(&FEATURES).is_some() || config.form.window.is_some() {
+        if config.beyond(&FEATURES).is_some() || config.window().is_some() {
             continue;
         }
         for form in [Form::Contributed, Form::Standard] {

@@ -56,7 +56,8 @@ class Bundle:
         self.encoder = described.get("encoder")
         # What a plain layer has not, by name, in words.
         self.features = described.get("features", {})
-        self.window = described.get("form", {}).get("window")
+        layers = [] if self.graph else described.get("layers", [])
+        self.window = next((layer["window"] for layer in layers if layer.get("window")), None)
 
     def _sizes(self, described):
         """Tokens of the vocabulary, and positions."""
@@ -86,6 +87,11 @@ class Bundle:
         """Names what is derived from the weights at `precision` and the configuration."""
         starts = [self.files[name]["sha256"][:12] for name in (f"{precision}.safetensors", "config.json")]
         return "-".join(starts)
+
+
+def mlp_of(model):
+    """The MLP that all layers of a model have alike (docs/reference/protocol.md)."""
+    return model["layers"][0]["feed"]["mlp"]
 
 
 def sha256_of(path):

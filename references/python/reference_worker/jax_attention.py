@@ -9,10 +9,10 @@ class Manner:
     """How a layer attends: what its scores are multiplied by, their soft cap, and how many keys a query sees."""
 
     def __init__(self, model, index):
-        form = model.get("form") or {}
+        form, layer = model.get("form") or {}, model["layers"][index]
         self.scale = form.get("attention_scale") or model["head_dim"] ** -0.5
         self.cap = form.get("attention_cap")
-        self.window = form.get("window") if is_sliding(form, index) else None
+        self.window = layer.get("window")
 
     def scores(self, products):
         return capped(products.astype(jnp.float32) * self.scale, self.cap)
@@ -27,17 +27,15 @@ class Rotation:
     """Rotary embedding by halves (Su and others 2021), by layer."""
 
     def __init__(self, model):
-        form = model.get("form") or {}
-        plain, sliding = model["inverse_frequencies"], model.get("sliding_inverse_frequencies")
-        unrotated = form.get("unrotated") or [False] * model["layers"]
-        rotary = model["position"]["rotary"] if plain else {}
-        self._long, self._is_long = rotary.get("longrope"), False
+        rotations = model["rotations"]
+        self._long, self._is_long = (rotations[0] if rotations else {}).get("longrope"), False
         if self._long:
+            plain = rotations[0]["inverse_frequencies"]
             sizes = numpy.arange(len(plain)) / len(plain)
-            base = (1.0 / rotary["theta"] ** sizes).astype(numpy.float32)
+            base = (1.0 / rotations[0]["theta"] ** sizes).astype(numpy.float32)
             self._divided = base / numpy.array(self._long["long"], numpy.float32)
-        other = lambda index: sliding if sliding and is_sliding(form, index) else plain
-        self._frequencies = [None if unrotated[index] else other(index) for index in range(model["layers"])]
+        places = [layer["rotation"] for layer in model["layers"]]
+        self._frequencies = [None if at is None else rotations[at]["inverse_frequencies"] for at in places]
 
     def begin(self, capacity):
         """Whether a sequence of so many positions is a long one to LongRoPE: its keys are never rotated again."""
@@ -57,12 +55,6 @@ class Rotation:
         left, right = jnp.split(turned.astype(jnp.float32), 2, axis=-1)
         turned = jnp.concatenate([left * cos - right * sin, right * cos + left * sin], -1).astype(heads.dtype)
         return jnp.concatenate([turned, rest], -1) if rest.shape[-1] else turned
-
-
-def is_sliding(form, index):
-    """Of a model with a window, whether the layer has it: all have where none is named."""
-    sliding = form.get("sliding")
-    return sliding[index] if sliding else form.get("window") is not None
 
 
 def capped(values, cap):

@@ -12,6 +12,7 @@ from jax import lax
 from jax import numpy as jnp
 from jax.sharding import PartitionSpec
 
+from .bundle import mlp_of
 from .jax_attention import Manner, Rotation, capped
 
 AXIS = "shard"
@@ -27,13 +28,13 @@ ACTIVATIONS = {
 
 def undivided(model, shards):
     """Why the model cannot be divided over so many devices, or None if it can."""
-    sizes = {name: model[name] for name in ("hidden_size", "intermediate_size")}
+    sizes = {"hidden size": model["hidden_size"], "width of the MLPs": mlp_of(model)["width"]}
     sizes["size of all heads"] = model["heads"] * model["head_dim"]
     if form(model).get("whole_qk_norm"):
         return "the model has norms over all heads together, which are not divided over devices here"
     for name, size in sizes.items():
         if size % shards:
-            return f"{name.replace('_', ' ')} {size} of the model cannot be divided over {shards} devices"
+            return f"{name} {size} of the model cannot be divided over {shards} devices"
     return None
 
 
@@ -54,7 +55,7 @@ def parameters(model, weights, shards):
     """
     names, head_dim = model["tensors"], model["head_dim"]
     qkv_rows = [model["heads"] * head_dim, *[model["kv_heads"] * head_dim] * 2]
-    gate_up_rows = [model["intermediate_size"]] * (2 if model["gated_mlp"] else 1)
+    gate_up_rows = [mlp_of(model)["width"]] * (2 if mlp_of(model)["gated"] else 1)
 
     def fused(names, rows):
         return divided_rows(weights.stacked(names), rows, shards), ROWS
@@ -113,10 +114,10 @@ class Decoder:
         self.by_heads = by_heads(model, shards)
         own = shards if self.by_heads else 1
         self._heads, self._kv_heads = model["heads"] // own, model["kv_heads"] // own
-        self._activation = ACTIVATIONS[model["activation"]]
+        self._activation = ACTIVATIONS[mlp_of(model)["activation"]]
         self._form = form(model)
         self._rotation = Rotation(model)
-        self._manners = [Manner(model, index) for index in range(model["layers"])]
+        self._manners = [Manner(model, index) for index in range(len(model["layers"]))]
 
     def manner(self, index):
         """How a layer attends."""
@@ -217,7 +218,7 @@ class Decoder:
 
     def _mlp(self, layer, state):
         inner = linear(layer["gate_up"], state)
-        if self._model["gated_mlp"]:
+        if mlp_of(self._model)["gated"]:
             gate, up = jnp.split(inner, 2, axis=-1)
             inner = self._activation(gate) * up
         else:

@@ -28,7 +28,7 @@ LONGEST_LOOP = 1024
 class Steps:
     def __init__(self, decoder, model, element, keeps_hidden):
         self._decoder, self._keeps_hidden, self._element = decoder, keeps_hidden, element
-        self._heads, self._layers, self._head_dim = model["kv_heads"], model["layers"], model["head_dim"]
+        self._heads, self._layers, self._head_dim = model["kv_heads"], len(model["layers"]), model["head_dim"]
 
     def step(self, key):
         return partial(self._step, *key[2:])

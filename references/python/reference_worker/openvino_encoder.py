@@ -58,20 +58,19 @@ class _Encoder(Graph):
     def __init__(self, model, weights, precision, named):
         super().__init__(model, weights, precision, named)
         self._encoder, self._names = model["encoder"], model["tensors"]
-        form = model.get("form", {})
-        self._window, sliding = form.get("window"), form.get("sliding") or [True] * model["layers"]
-        self._slides = [self._window is not None and slides for slides in sliding]
+        windows = [layer.get("window") for layer in model["layers"]]
+        self._window, self._slides = next(filter(None, windows), None), [window is not None for window in windows]
         names = ["ids", "tokens", "meant", *(["types"] if self._encoder["token_types"] else [])]
         self._inputs = {name: parameter([-1, -1], name) for name in names}
         count = ops.gather(ops.shape_of(self._inputs["ids"], "i32"), integer(1), integer(0))
         self._positions = ops.range(integer(0), count, integer(1), "i32")
         # By whether a layer slides.
         self._masks = {slides: self._made_mask(slides) for slides in set(self._slides)}
-        frequencies = [model["inverse_frequencies"], model.get("sliding_inverse_frequencies")]
-        main, own = (self._cos_and_sin(each, self._positions) if each else None for each in frequencies)
-        self._rotations = {False: main, True: own or main}
+        rotations = [self._cos_and_sin(each["inverse_frequencies"], self._positions) for each in model["rotations"]]
+        places = [layer["rotation"] for layer in model["layers"]]
+        self._rotations = [None if place is None else rotations[place] for place in places]
         # What all layers share is no part of one.
-        for shared in (*self._masks.values(), *(main or ()), *(own or ())):
+        for shared in (*self._masks.values(), *(part for rotation in rotations for part in rotation)):
             self._part(None, shared)
 
     def graph(self):
@@ -111,7 +110,7 @@ class _Encoder(Graph):
         return [self._linear({"weights": [weight], "biases": bias}, state) for weight, bias in each]
 
     def _rotation(self, index):
-        return self._rotations[self._slides[index]]
+        return self._rotations[index]
 
     def _mask(self, index):
         return self._masks[self._slides[index]]

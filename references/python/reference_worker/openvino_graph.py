@@ -11,6 +11,8 @@ import numpy
 import openvino
 from openvino import opset13 as ops
 
+from .bundle import mlp_of
+
 # numpy's type of a tensor → OpenVINO's, where a tensor is not a code.
 ELEMENTS = {"float32": openvino.Type.f32, "float16": openvino.Type.f16, "uint16": openvino.Type.bf16}
 INT4_GROUP, INT4_OFFSET = 32, 8
@@ -48,8 +50,8 @@ class Graph:
         return self._part(f"{part} norm", self._norm(of_sum, state)) if of_sum else state
 
     def _mlp(self, names, value):
-        inner, activated = self._linear(names["gate_up"], value), ACTIVATIONS[self._model["activation"]]
-        if self._model["gated_mlp"]:
+        inner, activated = self._linear(names["gate_up"], value), ACTIVATIONS[mlp_of(self._model)["activation"]]
+        if mlp_of(self._model)["gated"]:
             gate, up = ops.split(inner, integer(2), 2).outputs()
             inner = ops.multiply(activated(gate), up)
         else:
@@ -171,8 +173,8 @@ class _Decoder(Graph):
             self._inputs.append(self._beams)
             self._batch = ops.gather(ops.shape_of(self._ids), integers([0]), integer(0))
             self._visible = self._causal_mask()
-        frequencies = model["inverse_frequencies"]
-        self._rotary = self._cos_and_sin(frequencies, self._positions) if frequencies else None
+        rotations = model["rotations"]
+        self._rotary = self._cos_and_sin(rotations[0]["inverse_frequencies"], self._positions) if rotations else None
         # What all layers share is no part of one.
         for shared in (self._visible, *(self._rotary or ())):
             self._part(None, shared)

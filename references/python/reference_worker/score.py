@@ -52,7 +52,7 @@ def score(adapter, task, bundle, hidden_states):
     first = min(kept["from"])
     tensors = {"logits": Rows(batch, kept["count"], bundle.vocabulary)}
     if hidden_states:
-        size, layers = bundle.model["hidden_size"], bundle.model["layers"]
+        size, layers = bundle.model["hidden_size"], len(bundle.model["layers"])
         tensors |= {f"hidden.{layer}": Rows(batch, positions, size) for layer in range(layers + 1)}
     adapter.begin(batch, positions)
     start = 0

@@ -5,7 +5,7 @@ serves all positions. In 16 bits, too, sums, norms and softmax are in f32, as ti
 import numpy
 from tinygrad import Tensor, dtypes
 
-from .bundle import unsupported
+from .bundle import mlp_of, unsupported
 
 ELEMENTS = {"f32": dtypes.float32, "bf16": dtypes.bfloat16, "f16": dtypes.float16}
 # What tinygrad's kernels load at once; memory that is mapped elsewhere is copied.
@@ -30,7 +30,7 @@ class Decoder:
             self._head = self._tensor(self._array([names["lm_head"]]), 0)
         self._final_norm = self._norm_weights(names["final_norm"])
         self._layers = [self._layer_weights(layer) for layer in names["layers"]]
-        self._rotary = self._cos_and_sin() if model["inverse_frequencies"] else None
+        self._rotary = self._cos_and_sin() if model["rotations"] else None
         Tensor.realize(*self.tensors)
 
     def storage(self):
@@ -106,7 +106,7 @@ class Decoder:
 
     def _activated(self, value):
         functions = {"silu": Tensor.silu, "relu": Tensor.relu, "gelu_tanh": Tensor.gelu, "gelu_erf": _gelu_erf}
-        return functions[self._model["activation"]](value)
+        return functions[mlp_of(self._model)["activation"]](value)
 
     def _norm(self, weights, value):
         weight, bias = weights
@@ -121,7 +121,7 @@ class Decoder:
 
     def _cos_and_sin(self):
         """Each f32 [positions, head_dim / 2]."""
-        frequencies = numpy.array(self._model["inverse_frequencies"], numpy.float32)
+        frequencies = numpy.array(self._model["rotations"][0]["inverse_frequencies"], numpy.float32)
         angles = numpy.outer(numpy.arange(self._model["max_positions"], dtype=numpy.float32), frequencies)
         tables = [self._placed(Tensor(table(angles))) for table in (numpy.cos, numpy.sin)]
         return [table.realize() for table in tables]
@@ -129,7 +129,8 @@ class Decoder:
     def _layer_weights(self, names):
         model = self._model
         heads, kv = model["heads"] * model["head_dim"], model["kv_heads"] * model["head_dim"]
-        inner = model["intermediate_size"]
+        mlp = mlp_of(model)
+        inner = mlp["width"]
         single = lambda name: None if name is None else self._tensor(self._array([name]))
         return {
             "attention_norm": self._norm_weights(names["attention_norm"]),
@@ -138,7 +139,7 @@ class Decoder:
             # Heads that devices cannot share evenly are computed on each, by parts of sums over the inputs.
             "qkv": self._linear_weights(names["qkv"], 0 if self._by_heads else 1, [heads, kv, kv]),
             "output": self._linear_weights(names["output"], 1),
-            "gate_up": self._linear_weights(names["gate_up"], 0, [inner, inner][: 1 + model["gated_mlp"]]),
+            "gate_up": self._linear_weights(names["gate_up"], 0, [inner, inner][: 1 + mlp["gated"]]),
             "down": self._linear_weights(names["down"], 1),
         }
 
@@ -177,7 +178,8 @@ class Decoder:
 
 
 def require_divisible(model, shards):
-    sizes = {name: model[name] for name in ("hidden_size", "intermediate_size", "vocab_size")}
+    sizes = {name: model[name] for name in ("hidden_size", "vocab_size")}
+    sizes["width of the MLPs"] = mlp_of(model)["width"]
     sizes["size of all heads"] = model["heads"] * model["head_dim"]
     for name, size in sizes.items():
         if size % shards:

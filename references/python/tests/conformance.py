@@ -202,7 +202,7 @@ class Conformance:
             start = event["step" if profile["clock"] == "none" else "start_ns"]
             starts.setdefault(event["part"], set()).add(start)
         is_told = self.settings["jit"] and not any("the part of the model is not known" in note for note in profile["notes"])
-        layers = range(self.bundle.model["layers"]) if is_told else ()
+        layers = range(len(self.bundle.model["layers"])) if is_told else ()
         for part in [f"layer {layer} {part}" for layer in layers for part in ("attention", "mlp")]:
             told = starts.get(part, ())
             require(len(told) > 1, f"the profiler tells {part} {len(told)} times; it was computed in two steps")
@@ -350,7 +350,7 @@ class Encodes(Conformance):
         with tempfile.TemporaryDirectory() as directory:
             path = str(Path(directory) / "states.safetensors")
             self.events({"kind": "score", "sequences": texts, "types": self.reference.types, "file": path})
-            file, layers = Weights(path), range(self.bundle.model["layers"] + 1)
+            file, layers = Weights(path), range(len(self.bundle.model["layers"]) + 1)
             states = [file.tensor(f"hidden.{layer}") for layer in layers]
             require(not file.holds("logits"), "an encoder has no logits")
         shape = (1, sum(map(len, texts)), size)

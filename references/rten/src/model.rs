@@ -98,12 +98,12 @@ impl Nodes {
         let node = |name: &str| loaded.node(name);
         let learned = config.position_embedding().is_some();
         let rotary = if learned { None } else { Some([node(COS)?, node(SIN)?]) };
-        let names: Vec<_> = (0..config.layers).flat_map(cache_names).collect();
+        let names: Vec<_> = (0..config.layers.len()).flat_map(cache_names).collect();
         let mut outputs = vec![node(LOGITS)?];
         for names in &names {
             outputs.push(node(&names.present)?);
         }
-        for layer in (0..=config.layers).filter(|_| hidden_states) {
+        for layer in (0..=config.layers.len()).filter(|_| hidden_states) {
             outputs.push(node(&hidden_state(layer))?);
         }
         Ok(Nodes {

@@ -1,6 +1,6 @@
 //! A batch of sequences and their KV cache.
 
-use bundle::{ModelConfig, Position, rotary};
+use bundle::{ModelConfig, rotary};
 use rten::{NodeId, Value, ValueOrView};
 use rten_tensor::prelude::*;
 use rten_tensor::{NdTensor, Storage};
@@ -31,9 +31,9 @@ pub(crate) struct Sequences {
 impl Sequences {
     pub(crate) fn new(config: &ModelConfig, batch: usize, capacity: usize) -> Sequences {
         let shape = [batch, config.kv_heads, capacity, config.head_dim];
-        let rotary = match &config.position {
-            Position::Learned => None,
-            Position::Rotary(rotary) => {
+        let rotary = match config.rotations.first() {
+            None => None,
+            Some(rotary) => {
                 let (cos, sin) = rotary::cos_sin(rotary, config.head_dim, capacity);
                 Some([cos, sin].map(|table| NdTensor::from_data([capacity, config.head_dim / 2], table)))
             }
@@ -42,7 +42,7 @@ impl Sequences {
             batch,
             capacity,
             filled: 0,
-            cache: (0..2 * config.layers).map(|_| NdTensor::with_capacity(shape, POSITIONS)).collect(),
+            cache: (0..2 * config.layers.len()).map(|_| NdTensor::with_capacity(shape, POSITIONS)).collect(),
             rotary,
             logits: Vec::new(),
             hidden: Vec::new(),

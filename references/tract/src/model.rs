@@ -60,7 +60,7 @@ impl Model {
         let config = bundle.config().clone();
         let write = |storage| portable::build(bundle, Form::Standard, storage, settings.hidden_states);
         let loaded = Loaded::new(bundle, settings, write)?;
-        let states = if settings.hidden_states { config.layers + 1 } else { 0 };
+        let states = if settings.hidden_states { config.layers.len() + 1 } else { 0 };
         let hidden = (0..states).map(|layer| loaded.output(&hidden_state(layer)));
         Ok(Model {
             logits: loaded.output(LOGITS)?,

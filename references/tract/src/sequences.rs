@@ -1,6 +1,6 @@
 //! A batch of sequences: tract's state of the plan, in which the KV cache is.
 
-use bundle::{Position, rotary};
+use bundle::rotary;
 use onnx::graph::{COS, POSITIONS, ROWS, SIN, TOKENS};
 use tract_onnx::prelude::*;
 use tract_onnx::tract_hir::internal::format_err;
@@ -23,9 +23,9 @@ pub(crate) struct Sequences {
 
 impl Sequences {
     pub(crate) fn new(model: &Model, batch: usize, capacity: usize) -> Result<Sequences, EngineError> {
-        let rotary = match &model.config.position {
-            Position::Learned => None,
-            Position::Rotary(rotary) => {
+        let rotary = match model.config.rotations.first() {
+            None => None,
+            Some(rotary) => {
                 let (cos, sin) = rotary::cos_sin(rotary, model.config.head_dim, capacity);
                 let shape = [capacity, model.config.head_dim / 2];
                 Some([tensor(&shape, &cos).map_err(framework)?, tensor(&shape, &sin).map_err(framework)?])

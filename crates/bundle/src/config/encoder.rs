@@ -8,7 +8,7 @@ use super::fields::Fields;
 use super::form::{self, Dense, Form, Head, HeadActivation, NormPlacement, RelativePositions, Scored};
 use super::model::{Architecture, ModelConfig};
 use super::names::{LLAMA, NormNames, Parts};
-use super::{Activation, Position, Rotary, activation, even_share, refused, rope};
+use super::{Activation, Mlp, activation, even_share, read, refused, rope};
 use crate::{BundleError, Pooling};
 
 /// Parts that an encoder has and a decoder does not.
@@ -170,23 +170,27 @@ impl ModelConfig {
             relative: if architecture == Mpnet { Some(relative(fields)?) } else { None },
             head: head(architecture, class, fields)?,
         };
+        let mut mlp = Mlp {
+            width: fields.count(intermediate)?,
+            activation: activation(fields.optional_text(act.0)?.unwrap_or(act.1))?,
+            gated: is_rotated,
+            bias: !is_rotated,
+        };
+        if architecture == ModernBert {
+            mlp.bias = fields.flag("mlp_bias", false)?;
+        }
         let mut config = ModelConfig {
             architecture,
             hidden_size,
-            intermediate_size: fields.count(intermediate)?,
-            layers: fields.count(layers)?,
+            layers: read::layers(fields.count(layers)?, is_rotated.then_some(0), mlp)?,
             heads,
             kv_heads: heads,
             head_dim: even_share(hidden_size, heads)?,
             vocab_size: fields.count("vocab_size")?,
             max_positions: table.saturating_sub(first_position),
             norm_epsilon: fields.epsilon(epsilon.0, epsilon.1)?,
-            activation: activation(fields.optional_text(act.0)?.unwrap_or(act.1))?,
-            gated_mlp: is_rotated,
-            position: if is_rotated { Position::Rotary(Rotary::plain(10_000.0)) } else { Position::Learned },
             qkv_bias: !is_rotated,
             output_bias: !is_rotated,
-            mlp_bias: !is_rotated,
             // There is no head over the vocabulary.
             tied_embeddings: true,
             form: Form { norms: NormPlacement::OfSum, ..Form::default() },
@@ -258,22 +262,18 @@ fn modernbert(config: &mut ModelConfig, fields: &Fields<'_>) -> Result<(), Bundl
     config.form = Form { norm_without_bias: !fields.flag("norm_bias", false)?, ..Form::default() };
     config.qkv_bias = fields.flag("attention_bias", false)?;
     config.output_bias = config.qkv_bias;
-    config.mlp_bias = fields.flag("mlp_bias", false)?;
     config.check()?;
-    let listed = form::layer_types(config, fields)?;
+    let count = config.layers.len();
+    let listed = form::layer_types(count, fields)?;
     let interval = fields.optional_count("global_attn_every_n_layers")?.unwrap_or(3).max(1);
-    let sliding = listed.unwrap_or_else(|| {
-        (0..config.layers).map(|layer| !layer.is_multiple_of(interval)).collect::<Vec<_>>()
-    });
+    let sliding =
+        listed.unwrap_or_else(|| (0..count).map(|layer| !layer.is_multiple_of(interval)).collect::<Vec<_>>());
     // A token sees half of `local_attention` on each side, and itself.
     let half = fields.optional_count("local_attention")?.unwrap_or(128) / 2;
     let (main, own) = rope::modernbert(fields, (config.head_dim, config.max_positions))?;
-    if sliding.contains(&true) {
-        config.form.window = Some((half + 1).min(config.max_positions));
-        config.form.sliding_rotary = (own != main).then_some(own);
-        config.form.sliding = if sliding.contains(&false) { sliding } else { Vec::new() };
-    }
-    config.position = Position::Rotary(main);
+    config.slide((half + 1).min(config.max_positions), &sliding);
+    config.rotations = vec![main];
+    form::rotate_sliding(config, own);
     Ok(())
 }
 
@@ -309,7 +309,7 @@ fn nomic_bert(config: &mut ModelConfig, fields: &Fields<'_>) -> Result<(), Bundl
     }
     config.check()?;
     let sizes = (config.head_dim, config.max_positions);
-    config.position = Position::Rotary(rope::plain(config.architecture, fields, 1000.0, sizes)?);
+    config.rotations = vec![rope::plain(config.architecture, fields, 1000.0, sizes)?];
     Ok(())
 }
 

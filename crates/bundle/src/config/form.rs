@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fields::Fields;
 use super::model::{Architecture, ModelConfig};
-use super::{Activation, Rotary, refused};
+use super::{Activation, Block, Rotary, refused};
 use crate::{BundleError, Pooling};
 
 /// Where the norms of a block are.
@@ -22,7 +22,7 @@ pub enum NormPlacement {
     OfSum,
 }
 
-/// The form of a model. The default of every field is llama's.
+/// What all layers of a model share, beside its sizes. The default of every field is llama's.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Form {
@@ -42,19 +42,6 @@ pub struct Form {
     /// Scores are c · tanh(score / c).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention_cap: Option<f64>,
-    /// A query of a sliding layer sees its own key and those less than so many positions away: earlier ones,
-    /// and in a model that attends both ways later ones, too.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub window: Option<usize>,
-    /// Which layers have the window, one entry for each; all if empty.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub sliding: Vec<bool>,
-    /// The rotation of sliding layers, if it differs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sliding_rotary: Option<Rotary>,
-    /// Which layers do not rotate, one entry for each; all rotate if empty.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unrotated: Vec<bool>,
     /// Leading dimensions of a head that are rotated; all if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotated: Option<usize>,
@@ -160,9 +147,9 @@ impl Form {
 
 // Differences of a model's layers from llama's, from the fields of a config.json.
 
-/// The form of `config` without its rotations. The sizes of `config` have been checked.
+/// The form of `config`. Its sizes have been checked.
 pub(super) fn form(config: &ModelConfig, fields: &Fields<'_>) -> Result<Form, BundleError> {
-    use Architecture::{Gemma2, Gemma3, Granite, Olmo2, Smollm3};
+    use Architecture::{Gemma2, Gemma3, Granite, Olmo2};
     let architecture = config.architecture;
     let gemma = matches!(architecture, Gemma2 | Gemma3);
     if gemma && fields.flag("use_bidirectional_attention", false)? {
@@ -194,10 +181,6 @@ pub(super) fn form(config: &ModelConfig, fields: &Fields<'_>) -> Result<Form, Bu
         form.residual_multiplier = multiplier(fields, "residual_multiplier")?;
         form.logits_multiplier = multiplier(fields, "logits_scaling")?.map(f64::recip);
     }
-    if architecture == Smollm3 {
-        form.unrotated = unrotated(config, fields)?;
-    }
-    (form.window, form.sliding) = windows(config, &form, fields)?;
     Ok(form)
 }
 
@@ -220,35 +203,63 @@ fn cap(fields: &Fields<'_>, name: &str, default: Option<f64>) -> Result<Option<f
     }
 }
 
-/// `no_rope_layers` has 1 where a layer rotates.
-fn unrotated(config: &ModelConfig, fields: &Fields<'_>) -> Result<Vec<bool>, BundleError> {
+// Differences among the layers of a decoder.
+
+/// Gives each layer its window and its rotation, of which the main one is the first and that of sliding layers, if it
+/// differs, the second.
+pub(super) fn layers(
+    config: &mut ModelConfig,
+    fields: &Fields<'_>,
+    of_sliding: Option<Rotary>,
+) -> Result<(), BundleError> {
+    if config.architecture == Architecture::Smollm3 {
+        let rotated = rotated(config.layers.len(), fields)?;
+        for (layer, rotates) in config.layers.iter_mut().zip(rotated) {
+            layer.rotation = Some(0).filter(|_| rotates);
+        }
+    }
+    windows(config, fields)?;
+    if let Some(rotary) = of_sliding {
+        rotate_sliding(config, rotary);
+    }
+    Ok(())
+}
+
+/// Gives sliding layers, if there are any, this rotation, if it differs from the main one.
+pub(super) fn rotate_sliding(config: &mut ModelConfig, rotary: Rotary) {
+    if config.window().is_none() || config.rotations[0] == rotary {
+        return;
+    }
+    config.rotations.push(rotary);
+    config
+        .layers
+        .iter_mut()
+        .filter(|layer| layer.window.is_some())
+        .for_each(|layer| layer.rotation = Some(1));
+}
+
+/// Whether each layer rotates: `no_rope_layers` has 1 where it does.
+fn rotated(layers: usize, fields: &Fields<'_>) -> Result<Vec<bool>, BundleError> {
     let name = "no_rope_layers";
     let interval = fields.optional_count("no_rope_layer_interval")?.unwrap_or(4).max(1);
-    let rotated = match fields.optional_flags(name)?.filter(|list| !list.is_empty()) {
-        Some(rotated) => one_for_each_layer(config, name, rotated)?,
-        None => (1..=config.layers).map(|layer| !layer.is_multiple_of(interval)).collect(),
-    };
-    let unrotated: Vec<bool> = rotated.into_iter().map(|rotates| !rotates).collect();
-    Ok(if unrotated.contains(&true) { unrotated } else { Vec::new() })
+    match fields.optional_flags(name)?.filter(|list| !list.is_empty()) {
+        Some(rotated) => one_for_each_layer(layers, name, rotated),
+        None => Ok((1..=layers).map(|layer| !layer.is_multiple_of(interval)).collect()),
+    }
 }
 
-fn one_for_each_layer<T>(config: &ModelConfig, name: &str, list: Vec<T>) -> Result<Vec<T>, BundleError> {
-    if list.len() == config.layers {
+fn one_for_each_layer<T>(layers: usize, name: &str, list: Vec<T>) -> Result<Vec<T>, BundleError> {
+    if list.len() == layers {
         return Ok(list);
     }
-    refused(format!("{name} has {} entries for {} layers", list.len(), config.layers))
+    refused(format!("{name} has {} entries for {layers} layers", list.len()))
 }
 
-/// The window, and which layers have it.
-fn windows(
-    config: &ModelConfig,
-    form: &Form,
-    fields: &Fields<'_>,
-) -> Result<(Option<usize>, Vec<bool>), BundleError> {
+fn windows(config: &mut ModelConfig, fields: &Fields<'_>) -> Result<(), BundleError> {
     use Architecture::{Dream, Gemma2, Gemma3, Mistral, Phi3, Qwen2, Qwen3, Smollm3};
     let (name, architecture) = ("sliding_window", config.architecture);
-    let listed = layer_types(config, fields)?;
-    let usual: Vec<bool> = (0..config.layers).map(usual_layers(config, form, fields)?).collect();
+    let listed = layer_types(config.layers.len(), fields)?;
+    let usual: Vec<bool> = usual_layers(config, fields)?;
     // 4096 is the default of the class, for an absent field.
     let window = match architecture {
         Mistral => fields.count_unless_null(name, Some(4096))?,
@@ -276,26 +287,33 @@ fn windows(
         return refused(format!("{reason} (field \"layer_types\")"));
     }
     let sliding = listed.unwrap_or(usual);
-    let Some(window) = window.filter(|_| sliding.contains(&true)) else { return Ok((None, Vec::new())) };
+    let Some(window) = window.filter(|_| sliding.contains(&true)) else { return Ok(()) };
     if window == 0 {
         return refused(format!("field {name:?} is 0; it must be above 0, or null"));
     }
     // A window beyond the context hides nothing. Gemma3's sliding layers keep their own rotation.
     let context = config.max_positions;
     if window >= context && architecture != Gemma3 {
-        return Ok((None, Vec::new()));
+        return Ok(());
     }
     if !config.causal {
         return refused("a sliding window of a model that attends both ways is not supported");
     }
-    Ok((Some(window.min(context)), if sliding.contains(&false) { sliding } else { Vec::new() }))
+    config.slide(window.min(context), &sliding);
+    Ok(())
+}
+
+impl ModelConfig {
+    /// Gives this window to the layers that slide.
+    pub(super) fn slide(&mut self, window: usize, sliding: &[bool]) {
+        for (layer, slides) in self.layers.iter_mut().zip(sliding) {
+            layer.window = Some(window).filter(|_| *slides);
+        }
+    }
 }
 
 /// Which layers slide, according to `layer_types`.
-pub(super) fn layer_types(
-    config: &ModelConfig,
-    fields: &Fields<'_>,
-) -> Result<Option<Vec<bool>>, BundleError> {
+pub(super) fn layer_types(layers: usize, fields: &Fields<'_>) -> Result<Option<Vec<bool>>, BundleError> {
     let name = "layer_types";
     let Some(types) = fields.optional_texts(name)? else { return Ok(None) };
     let slides = |kind: &str| match kind {
@@ -306,28 +324,24 @@ pub(super) fn layer_types(
         )),
     };
     let types = types.into_iter().map(slides).collect::<Result<Vec<_>, _>>()?;
-    one_for_each_layer(config, name, types).map(Some)
+    one_for_each_layer(layers, name, types).map(Some)
 }
 
 /// Which layers slide without a list, by transformers' default for each architecture.
-fn usual_layers<'a>(
-    config: &ModelConfig,
-    form: &'a Form,
-    fields: &Fields<'_>,
-) -> Result<impl FnMut(usize) -> bool + 'a, BundleError> {
+fn usual_layers(config: &ModelConfig, fields: &Fields<'_>) -> Result<Vec<bool>, BundleError> {
     let names = ["sliding_window_pattern", "_sliding_window_pattern"];
     let [pattern, hidden] = names.map(|name| fields.optional_count(name));
-    let pattern = pattern?.or(hidden?).unwrap_or(6);
+    let pattern = pattern?.or(hidden?).unwrap_or(6).max(1);
     if config.architecture == Architecture::Gemma2 {
         fields.ignore(&["sliding_window_size"]);
     }
     let full_layers = fields.optional_count("max_window_layers")?.unwrap_or(28);
-    let architecture = config.architecture;
-    Ok(move |index: usize| match architecture {
+    let slides = |(index, layer): (usize, &Block)| match config.architecture {
         Architecture::Gemma2 => index.is_multiple_of(2),
-        Architecture::Gemma3 => !(index + 1).is_multiple_of(pattern.max(1)),
+        Architecture::Gemma3 => !(index + 1).is_multiple_of(pattern),
         Architecture::Qwen2 | Architecture::Qwen3 | Architecture::Dream => index >= full_layers,
-        Architecture::Smollm3 => form.unrotated.get(index).copied().unwrap_or(false),
+        Architecture::Smollm3 => layer.rotation.is_none(),
         _ => true,
-    })
+    };
+    Ok(config.layers.iter().enumerate().map(slides).collect())
 }

@@ -3,6 +3,7 @@
 //! An engine never asks which architecture it runs: it reads the properties here and the tensor names of
 //! [`ModelConfig::layer`].
 
+mod earlier;
 mod encoder;
 mod fields;
 mod form;
@@ -60,7 +61,36 @@ fn activation(name: &str) -> Result<Activation, BundleError> {
     })
 }
 
-// The attention of each layer.
+// The layers: what differs among them. What all have is in [`Form`].
+
+/// A layer: attention, and a feed-forward block.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Block {
+    /// A query sees its own key and those less than so many positions away: earlier ones, and in a model that attends both
+    /// ways later ones, too. All if `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<usize>,
+    /// Index in [`ModelConfig::rotations`]; `None` if queries and keys are not rotated.
+    pub rotation: Option<usize>,
+    pub feed: Feed,
+}
+
+/// The feed-forward block of a layer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Feed {
+    Mlp(Mlp),
+}
+
+/// down(act(gate(x)) · up(x)) with a gate, and down(act(up(x))) without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mlp {
+    /// Outputs of `up`.
+    pub width: usize,
+    pub activation: Activation,
+    pub gated: bool,
+    pub bias: bool,
+}
 
 /// The attention of one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,25 +122,20 @@ impl LayerAttention {
 }
 
 impl ModelConfig {
-    pub fn layer_attention(&self, index: usize) -> LayerAttention {
-        let form = &self.form;
-        let listed = |list: &[bool], absent| list.get(index).copied().unwrap_or(absent);
-        let slides = form.window.is_some() && listed(&form.sliding, true);
-        let rotates = self.position != Position::Learned && !listed(&form.unrotated, false);
-        let of_its_own = slides && form.sliding_rotary.is_some();
-        LayerAttention {
-            window: form.window.filter(|_| slides),
-            causal: self.causal,
-            rotation: rotates.then_some(usize::from(of_its_own)),
-        }
+    /// The MLP of a layer.
+    pub fn mlp(&self, index: usize) -> Mlp {
+        let Feed::Mlp(mlp) = self.layers[index].feed;
+        mlp
     }
 
-    /// Every rotation used by some layer, in the order of [`LayerAttention::rotation`].
-    pub fn rotations(&self) -> Vec<&Rotary> {
-        match &self.position {
-            Position::Learned => Vec::new(),
-            Position::Rotary(rotary) => [rotary].into_iter().chain(&self.form.sliding_rotary).collect(),
-        }
+    pub fn layer_attention(&self, index: usize) -> LayerAttention {
+        let Block { window, rotation, .. } = self.layers[index];
+        LayerAttention { window, causal: self.causal, rotation }
+    }
+
+    /// The window of those layers that have one: they have the same.
+    pub fn window(&self) -> Option<usize> {
+        self.layers.iter().find_map(|layer| layer.window)
     }
 
     /// Leading dimensions of a head that are rotated.
@@ -187,27 +212,26 @@ impl Feature {
 impl ModelConfig {
     pub fn features(&self) -> Vec<Feature> {
         let form = &self.form;
-        let layers = || (0..self.layers).map(|index| self.layer_attention(index));
-        let rotates = !self.rotations().is_empty();
+        let rotates = !self.rotations.is_empty();
         let has = [
             (Feature::NormsBehind, matches!(form.norms, NormPlacement::After | NormPlacement::Both)),
             (Feature::NormOffset, form.norm_offset != 0.0),
             (Feature::WholeNorms, self.qk_norm && form.whole_qk_norm),
             (Feature::AttentionScale, form.attention_scale.is_some()),
             (Feature::AttentionCap, form.attention_cap.is_some()),
-            (Feature::Window, layers().any(|layer| layer.window.is_some())),
-            (Feature::TwoRotations, self.rotations().len() > 1),
-            (Feature::UnrotatedLayers, rotates && layers().any(|layer| layer.rotation.is_none())),
+            (Feature::Window, self.window().is_some()),
+            (Feature::TwoRotations, self.rotations.len() > 1),
+            (Feature::UnrotatedLayers, rotates && self.layers.iter().any(|layer| layer.rotation.is_none())),
             (Feature::PartialRotation, self.rotary_dim() != self.head_dim),
-            (Feature::LongRope, self.rotations().iter().any(|rotary| rotary.longrope.is_some())),
-            (Feature::Yarn, self.rotations().iter().any(|rotary| rotary.yarn.is_some())),
+            (Feature::LongRope, self.rotations.iter().any(|rotary| rotary.longrope.is_some())),
+            (Feature::Yarn, self.rotations.iter().any(|rotary| rotary.yarn.is_some())),
             (Feature::EmbeddingMultiplier, form.embedding_multiplier.is_some()),
             (Feature::ResidualMultiplier, form.residual_multiplier.is_some()),
             (Feature::LogitsMultiplier, form.logits_multiplier.is_some()),
             (Feature::LogitsCap, form.logits_cap.is_some()),
             (Feature::RelativePositions, self.relative_bias().is_some()),
             (Feature::Encoder, self.encodes()),
-            (Feature::FusedGateUp, self.gated_mlp && self.layer(0).gate_up.weights.len() == 1),
+            (Feature::FusedGateUp, (0..self.layers.len()).any(|index| self.has_fused_gate(index))),
         ];
         has.into_iter().filter_map(|(feature, has)| has.then_some(feature)).collect()
     }
@@ -229,17 +253,7 @@ fn even_share(hidden_size: usize, heads: usize) -> Result<usize, BundleError> {
     Ok(hidden_size / heads)
 }
 
-// How a model encodes the position of a token.
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Position {
-    /// A learned embedding is added to the token's.
-    #[default]
-    Learned,
-    /// Queries and keys are rotated, rotate-half convention.
-    Rotary(Rotary),
-}
+// How queries and keys are rotated by the position of a token, in the rotate-half convention.
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rotary {

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use super::earlier::upgraded;
 use super::encoder::Encoder;
 use super::form::Form;
-use super::{Activation, Position};
+use super::{Block, Rotary};
 use crate::{BlockKind, BundleError};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,11 +92,11 @@ impl Architecture {
 /// Serde writes these resolved fields and reads them back. A `config.json`, whose fields have Hugging Face's names,
 /// is read by [`ModelConfig::from_json`]. The default has no sizes and no properties.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct ModelConfig {
     pub architecture: Architecture,
     pub hidden_size: usize,
-    pub intermediate_size: usize,
-    pub layers: usize,
+    pub layers: Vec<Block>,
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
@@ -104,13 +105,10 @@ pub struct ModelConfig {
     /// RMSNorm without biases, or LayerNorm with them.
     pub rms_norm: bool,
     pub norm_epsilon: f64,
-    pub activation: Activation,
-    /// down(act(gate(x)) · up(x)) rather than down(act(up(x))).
-    pub gated_mlp: bool,
-    pub position: Position,
+    /// Those of queries and keys. Without any, a learned embedding of the position is added to each token's.
+    pub rotations: Vec<Rotary>,
     pub qkv_bias: bool,
     pub output_bias: bool,
-    pub mlp_bias: bool,
     /// RMSNorm over each head of q and k, before the rotation, or over all heads ([`Form::whole_qk_norm`]).
     pub qk_norm: bool,
     /// The output head shares the embedding's weight.
@@ -135,6 +133,19 @@ pub struct ModelConfig {
     /// it has in floats are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub blocks: BTreeMap<String, BlockKind>,
+}
+
+impl Serialize for ModelConfig {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        ModelConfig::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for ModelConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ModelConfig, D::Error> {
+        let described = upgraded(Value::deserialize(deserializer)?);
+        ModelConfig::deserialize(described).map_err(serde::de::Error::custom)
+    }
 }
 
 /// The field of a bundle's `config.json` for [`ModelConfig::blocks`].

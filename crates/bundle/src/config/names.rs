@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use super::Position;
 use super::form::{NormPlacement, Scored};
 use super::model::{Architecture, ModelConfig};
 
@@ -147,7 +146,7 @@ impl ModelConfig {
 
     pub fn position_embedding(&self) -> Option<String> {
         let name = || self.at(&format!("{}.weight", self.parts().positions));
-        (self.position == Position::Learned).then(name)
+        self.rotations.is_empty().then(name)
     }
 
     /// The norm after the last layer, if there is one ([`Self::has_final_norm`]).
@@ -180,6 +179,7 @@ impl ModelConfig {
             |names: [&str; 2], is_there: bool| names.map(|part| is_there.then(|| self.norm(&at(part))));
         let [attention_norm, mlp_norm] = norms(parts.before, has_before);
         let [post_attention_norm, post_mlp_norm] = norms(parts.behind, placement != NormPlacement::Before);
+        let mlp = self.mlp(index);
         // With norms before blocks, a norm of the embeddings is the first layer's.
         let has_first = index > 0 || self.embedding_norm().is_none();
         LayerNames {
@@ -190,10 +190,15 @@ impl ModelConfig {
             output: linear(&[parts.output], self.output_bias, at),
             post_attention_norm,
             mlp_norm,
-            gate_up: linear(parts.gate_up, self.mlp_bias, at),
-            down: linear(&[parts.down], self.mlp_bias, at),
+            gate_up: linear(parts.gate_up, mlp.bias, at),
+            down: linear(&[parts.down], mlp.bias, at),
             post_mlp_norm,
         }
+    }
+
+    /// Whether a layer has a gate in one tensor with the other half of its MLP.
+    pub(super) fn has_fused_gate(&self, index: usize) -> bool {
+        self.mlp(index).gated && self.layer(index).gate_up.weights.len() == 1
     }
 
     /// Every tensor in a bundle of this model, in file order.
@@ -235,7 +240,7 @@ impl ModelConfig {
         if let (Some(name), Some(relative)) = (self.relative_bias(), self.relative_positions()) {
             add(&name, &[relative.buckets, self.heads]);
         }
-        for index in 0..self.layers {
+        for index in 0..self.layers.len() {
             let layer = self.layer(index);
             norm(&mut add, layer.attention_norm.as_ref());
             if layer.qkv.weights.len() == 3 {
@@ -251,10 +256,10 @@ impl ModelConfig {
             linear(&mut add, &layer.output, &[hidden], q_rows);
             norm(&mut add, layer.post_attention_norm.as_ref());
             norm(&mut add, layer.mlp_norm.as_ref());
-            let fused = self.gated_mlp && layer.gate_up.weights.len() == 1;
-            let rows = if fused { 2 * self.intermediate_size } else { self.intermediate_size };
+            let mlp = self.mlp(index);
+            let rows = if self.has_fused_gate(index) { 2 * mlp.width } else { mlp.width };
             linear(&mut add, &layer.gate_up, &[rows, rows], hidden);
-            linear(&mut add, &layer.down, &[hidden], self.intermediate_size);
+            linear(&mut add, &layer.down, &[hidden], mlp.width);
             norm(&mut add, layer.post_mlp_norm.as_ref());
         }
         if self.has_final_norm() {

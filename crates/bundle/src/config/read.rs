@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::fields::{Fields, Read};
 use super::model::{self, Architecture, BLOCKS, Graph, ModelConfig};
-use super::{Class, Position, Rotary, activation, even_share, form, refused, rope};
+use super::{Block, Class, Feed, Mlp, activation, even_share, form, refused, rope};
 use crate::quantised::{INT4_GROUP, NF4_BLOCK, scale_name, scale_shape};
 use crate::{BlockKind, BundleError, Element, Precision, config};
 
@@ -17,7 +17,7 @@ const MAX_SIZE: usize = (1 << 28) - 1;
 
 /// The tensors of every layer are listed by name; a malicious config.json must not make that list fill
 /// memory.
-const MAX_LAYERS: usize = 1 << 12;
+pub(super) const MAX_LAYERS: usize = 1 << 12;
 
 /// Numbers in all weights: a thousand times the largest model so far. In bytes, they can still be counted in 64 bits.
 const MAX_NUMBERS: u128 = 1 << 50;
@@ -51,8 +51,6 @@ impl ModelConfig {
     pub(super) fn check(&self) -> Result<(), BundleError> {
         let sizes = [
             ("hidden size", self.hidden_size, MAX_SIZE),
-            ("intermediate size", self.intermediate_size, MAX_SIZE),
-            ("number of layers", self.layers, MAX_LAYERS),
             ("number of attention heads", self.heads, MAX_SIZE),
             ("number of key/value heads", self.kv_heads, MAX_SIZE),
             ("head dimension", self.head_dim, MAX_HEAD_DIM),
@@ -78,7 +76,7 @@ impl ModelConfig {
                 "{heads} attention heads cannot share {kv_heads} key/value heads evenly"
             ));
         }
-        if !self.head_dim.is_multiple_of(2) && self.position != Position::Learned {
+        if !self.head_dim.is_multiple_of(2) && !self.rotations.is_empty() {
             return refused(format!("head dimension {} is odd and cannot be rotated", self.head_dim));
         }
         self.check_encoder()
@@ -118,12 +116,13 @@ fn without_blocks(fields: Fields<'_>) -> Result<ModelConfig, BundleError> {
         config.tied_embeddings = whole.flag("tie_word_embeddings", config.tied_embeddings)?;
     }
     config.check()?;
-    config.form = form::form(&config, &fields)?;
     let sizes = (config.head_dim, config.max_positions);
     let rotations = rope::rotations(architecture, &fields, sizes)?;
-    config.position = Position::Rotary(rotations.main);
+    config.form = form::form(&config, &fields)?;
     config.form.rotated = rotations.rotated;
-    config.form.sliding_rotary = rotations.sliding.filter(|_| config.form.window.is_some());
+    config.rotations = vec![rotations.main];
+    form::layers(&mut config, &fields, rotations.sliding)?;
+    config.check()?;
     config.encoding(class, &fields)
 }
 
@@ -147,10 +146,10 @@ impl ModelConfig {
         let wide = |count: usize| count as u128;
         let (hidden, heads) = (wide(self.hidden_size), wide(self.heads) + wide(self.kv_heads));
         let attention = 2 * heads * wide(self.head_dim) * hidden;
-        let mlp = 3 * wide(self.intermediate_size) * hidden;
-        let positions = if self.position == Position::Learned { wide(self.max_positions) } else { 0 };
+        let mlps = (0..self.layers.len()).map(|index| attention + 3 * wide(self.mlp(index).width) * hidden);
+        let positions = if self.rotations.is_empty() { wide(self.max_positions) } else { 0 };
         let types = wide(self.token_types());
-        wide(self.layers) * (attention + mlp) + (2 * wide(self.vocab_size) + positions + types) * hidden
+        mlps.sum::<u128>() + (2 * wide(self.vocab_size) + positions + types) * hidden
     }
 }
 
@@ -161,6 +160,15 @@ fn onnx(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     Ok(ModelConfig { architecture: Architecture::Onnx, graph: Some(graph), ..ModelConfig::default() })
 }
 
+/// So many equal layers, of which the first rotation is theirs if there is one. A malicious count must not fill memory.
+pub(super) fn layers(count: usize, rotation: Option<usize>, mlp: Mlp) -> Result<Vec<Block>, BundleError> {
+    let sizes = [("number of layers", count, MAX_LAYERS), ("intermediate size", mlp.width, MAX_SIZE)];
+    if let Some((what, value, _)) = sizes.into_iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
+        return refused(format!("{what} is {value}, which no model has"));
+    }
+    Ok(vec![Block { window: None, rotation, feed: Feed::Mlp(mlp) }; count])
+}
+
 fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     let hidden_size = fields.count("n_embd")?;
     let heads = fields.count("n_head")?;
@@ -169,22 +177,24 @@ fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
             "gpt2 variants of attention scaling (scale_attn_by_inverse_layer_idx, scale_attn_weights=false) are not supported",
         );
     }
+    let mlp = Mlp {
+        width: fields.optional_count("n_inner")?.unwrap_or(hidden_size.saturating_mul(4)),
+        activation: activation(fields.optional_text("activation_function")?.unwrap_or("gelu_new"))?,
+        gated: false,
+        bias: true,
+    };
     Ok(ModelConfig {
         architecture: Architecture::Gpt2,
         hidden_size,
-        intermediate_size: fields.optional_count("n_inner")?.unwrap_or(hidden_size.saturating_mul(4)),
-        layers: fields.count("n_layer")?,
+        layers: layers(fields.count("n_layer")?, None, mlp)?,
         heads,
         kv_heads: heads,
         head_dim: even_share(hidden_size, heads)?,
         vocab_size: fields.count("vocab_size")?,
         max_positions: fields.count("n_positions")?,
         norm_epsilon: fields.epsilon("layer_norm_epsilon", 1e-5)?,
-        activation: activation(fields.optional_text("activation_function")?.unwrap_or("gelu_new"))?,
-        position: Position::Learned,
         qkv_bias: true,
         output_bias: true,
-        mlp_bias: true,
         tied_embeddings: fields.flag("tie_word_embeddings", true)?,
         causal: true,
         ..ModelConfig::default()
@@ -229,11 +239,16 @@ fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfi
         Gemma2 | Gemma3 => fields.optional_text("hidden_activation")?.unwrap_or("gelu_pytorch_tanh"),
         _ => fields.optional_text("hidden_act")?.unwrap_or("silu"),
     };
+    let mlp = Mlp {
+        width: fields.count("intermediate_size")?,
+        activation: config::activation(activation)?,
+        gated: true,
+        bias: matches!(architecture, Llama | Smollm3 | Granite) && fields.flag("mlp_bias", false)?,
+    };
     Ok(ModelConfig {
         architecture,
         hidden_size,
-        intermediate_size: fields.count("intermediate_size")?,
-        layers: fields.count("num_hidden_layers")?,
+        layers: layers(fields.count("num_hidden_layers")?, Some(0), mlp)?,
         heads,
         kv_heads: fields.count_unless_null("num_key_value_heads", usual_kv_heads)?.unwrap_or(heads),
         head_dim,
@@ -241,12 +256,8 @@ fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfi
         max_positions: count("max_position_embeddings", 131_072)?,
         rms_norm: true,
         norm_epsilon: fields.epsilon("rms_norm_eps", usual_epsilon)?,
-        activation: config::activation(activation)?,
-        gated_mlp: true,
-        position: Position::Rotary(Rotary::plain(10_000.0)),
         qkv_bias: attention_bias,
         output_bias: attention_bias && !matches!(architecture, Qwen2 | Dream),
-        mlp_bias: matches!(architecture, Llama | Smollm3 | Granite) && fields.flag("mlp_bias", false)?,
         qk_norm: matches!(architecture, Qwen3 | Gemma3 | Olmo2),
         tied_embeddings: fields.flag("tie_word_embeddings", is_usually_tied)?,
         causal: fields.flag("is_causal", true)? && architecture != Dream,
@@ -339,7 +350,7 @@ impl ModelConfig {
     /// embedding is included because it is the output head's weight; an embedding used only for lookup is
     /// not.
     pub fn quantised(&self) -> BTreeSet<String> {
-        let layers = (0..self.layers).map(|index| self.layer(index));
+        let layers = (0..self.layers.len()).map(|index| self.layer(index));
         let linear = layers.flat_map(|layer| [layer.qkv, layer.output, layer.gate_up, layer.down]);
         let head = (!self.encodes() && self.graph.is_none()).then(|| self.lm_head());
         linear.flat_map(|names| names.weights).chain(head).collect()

@@ -19,7 +19,7 @@ const ORIGINAL: &str = "original_max_position_embeddings";
 
 pub(super) struct Rotations {
     pub(super) main: Rotary,
-    /// The rotation of sliding layers, if it differs.
+    /// The rotation of sliding layers, which may be the same.
     pub(super) sliding: Option<Rotary>,
     /// Leading dimensions of a head that are rotated, if not all.
     pub(super) rotated: Option<usize>,
@@ -55,8 +55,6 @@ pub(super) fn rotations(
         (None, None) => None,
         (own, local) => Some(reader.rotary(own, local.unwrap_or(LOCAL_THETA))?),
     };
-    // Dropped if it equals the main rotation.
-    let sliding = sliding.filter(|own| *own != main);
     Ok(Rotations { main, sliding, rotated })
 }
 

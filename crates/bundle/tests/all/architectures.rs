@@ -27,7 +27,7 @@ fn small_window(model_type: &str) -> Value {
 }
 
 fn windows(config: &ModelConfig) -> Vec<usize> {
-    (0..config.layers).map(|layer| config.layer_attention(layer).window.unwrap_or(0)).collect()
+    (0..config.layers.len()).map(|layer| config.layer_attention(layer).window.unwrap_or(0)).collect()
 }
 
 #[test]
@@ -55,6 +55,31 @@ fn a_resolved_configuration_of_every_architecture_is_read_back_as_it_was() {
 }
 
 #[test]
+fn a_description_of_an_earlier_version_is_read_layer_by_layer() {
+    let earlier = |form: Value| {
+        let described = json!({
+            "architecture": "gemma3", "hidden_size": 64, "intermediate_size": 160, "layers": 3, "heads": 4, "kv_heads": 2,
+            "head_dim": 16, "vocab_size": 320, "max_positions": 256, "rms_norm": true, "norm_epsilon": 1e-6,
+            "activation": "silu", "gated_mlp": true, "qkv_bias": false, "output_bias": false, "mlp_bias": false,
+            "position": { "rotary": { "theta": 1e6, "linear_factor": 1.0, "llama3": null } }, "qk_norm": true,
+            "tied_embeddings": true, "form": form
+        });
+        let config: ModelConfig = serde_json::from_value(described).unwrap();
+        assert_eq!(config.mlp(2).width, 160);
+        let layers = config.layers.iter().map(|layer| (layer.window, layer.rotation)).collect::<Vec<_>>();
+        (config, layers)
+    };
+    let (config, layers) = earlier(json!({
+        "norms": "both", "window": 16, "sliding": [true, false, true],
+        "sliding_rotary": { "theta": 1e4, "linear_factor": 1.0, "llama3": null }
+    }));
+    assert_eq!(layers, [(Some(16), Some(1)), (None, Some(0)), (Some(16), Some(1))]);
+    assert_eq!((config.form.norms, config.rotations.len()), (NormPlacement::Both, 2));
+    let (_, layers) = earlier(json!({ "window": 16, "unrotated": [false, true, false] }));
+    assert_eq!(layers, [(Some(16), Some(0)), (Some(16), None), (Some(16), Some(0))]);
+}
+
+#[test]
 fn a_description_names_the_features_in_words_and_every_tensor_and_frequency() {
     let described = config("granite", json!({ "residual_multiplier": 0.5 })).described();
     assert_eq!(described["features"]["residual_multiplier"], "a multiplier of residuals");
@@ -69,8 +94,8 @@ fn a_description_names_the_features_in_words_and_every_tensor_and_frequency() {
             ModelConfig::from_json(&fields(model_type, json!({ "architectures": [class] }))).unwrap();
         let described = config.described();
         assert_eq!(described["hidden_size"], 64);
-        let frequencies = ["inverse_frequencies", "sliding_inverse_frequencies"].map(|name| &described[name]);
-        let counts = frequencies.iter().filter_map(|list| list.as_array()).map(Vec::len);
+        let counts = described["rotations"].as_array().unwrap().iter();
+        let counts = counts.map(|rotary| rotary["inverse_frequencies"].as_array().unwrap().len());
         assert_eq!(counts.collect::<Vec<_>>(), vec![config.head_dim / 2; rotations]);
         let text = described["tensors"].to_string();
         let is_named = |name: &str| text.contains(&format!("{name:?}"));
@@ -117,7 +142,7 @@ fn gemmas_alternate_sliding_and_full_layers() {
     assert_eq!(windows(&listed), [0, 16, 0, 0, 16, 0]);
     let sliding = LayerAttention { window: Some(16), causal: true, rotation: Some(1) };
     assert_eq!((listed.layer_attention(1), listed.layer_attention(0).rotation), (sliding, Some(0)));
-    let thetas: Vec<f64> = listed.rotations().iter().map(|rotary| rotary.theta).collect();
+    let thetas: Vec<f64> = listed.rotations.iter().map(|rotary| rotary.theta).collect();
     assert_eq!(thetas, [1e6, 1e4]);
 }
 
@@ -303,7 +328,7 @@ fn a_window_beyond_the_context_hides_nothing() {
     }
     // The sliding layers of gemma3 have another rotation.
     let gemma3 = config("gemma3", json!({ "sliding_window": 512 }));
-    assert_eq!((windows(&gemma3), gemma3.rotations().len()), (vec![256, 256, 256, 256, 256, 0], 2));
+    assert_eq!((windows(&gemma3), gemma3.rotations.len()), (vec![256, 256, 256, 256, 256, 0], 2));
 }
 
 #[test]
@@ -329,7 +354,7 @@ fn a_decoder_that_is_not_causal_encodes_texts_both_ways() {
 
 #[test]
 fn the_base_is_that_of_the_object_that_scales() {
-    let theta = |more: Value| config("llama", more).rotations()[0].theta;
+    let theta = |more: Value| config("llama", more).rotations[0].theta;
     assert_eq!(theta(json!({ "rope_theta": 5e5 })), 5e5);
     let scaling = json!({ "rope_type": "linear", "factor": 4.0, "rope_theta": 5e5 });
     assert_eq!(theta(json!({ "rope_scaling": scaling, "rope_theta": null })), 5e5);
@@ -347,7 +372,7 @@ fn yarn_s_scale_is_that_of_transformers() {
         scaling.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let config = config("qwen2", json!({ "rope_scaling": scaling }));
         assert_eq!(config.features(), [Feature::Yarn]);
-        let yarn = config.rotations()[0].yarn.clone().unwrap();
+        let yarn = config.rotations[0].yarn.clone().unwrap();
         (yarn.factor, yarn.scale)
     };
     for (more, factor, scale) in [

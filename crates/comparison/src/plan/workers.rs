@@ -88,7 +88,7 @@ fn peak(memory: &EngineMemory, config: &ModelConfig, demand: &Demand) -> f64 {
         };
         held += share * tensor.bytes() as f64;
     }
-    for names in (0..config.layers.min(1)).map(|index| config.layer(index)) {
+    for names in (0..config.layers.len().min(1)).map(|index| config.layer(index)) {
         for fused in [names.qkv, names.output, names.gate_up, names.down] {
             let tensors = config.tensors().into_iter().filter(|spec| fused.weights.contains(&spec.name));
             let elements: usize = tensors.map(|spec| spec.shape.iter().product::<usize>()).sum();
@@ -182,7 +182,7 @@ impl Demand {
         (batch, capacity): (usize, usize),
     ) -> Option<Demand> {
         // Encoding keeps no keys and values.
-        let layers = if config.encodes() { 0 } else { config.layers as u128 };
+        let layers = if config.encodes() { 0 } else { config.layers.len() as u128 };
         let cached = 2 * layers * config.qkv_rows().1 as u128;
         let sequences = batch as u128 * capacity as u128;
         Some(Demand {

@@ -236,7 +236,7 @@ impl Crew<'_> {
                 Some([rows, positions, _]) => [rows, positions],
                 None => [1, batch.texts.iter().map(Vec::len).sum()],
             };
-            let hidden = vec![[rows, positions, config.hidden_size]; config.layers + 1];
+            let hidden = vec![[rows, positions, config.hidden_size]; config.layers.len() + 1];
             (batch, (logits, hidden))
         };
         work.fed(traces).into_iter().map(with_shapes).collect()

@@ -101,7 +101,7 @@ pub(super) struct Layer {
 
 impl Layer {
     pub(super) fn read(upload: &Upload<'_>, config: &ModelConfig, index: usize) -> engine::Result<Layer> {
-        let names = config.layer(index);
+        let (names, mlp) = (config.layer(index), config.mlp(index));
         let place = |norms| SublayerNorms::read(upload, config, norms);
         Ok(Layer {
             attention_norms: place([&names.attention_norm, &names.post_attention_norm])?,
@@ -111,8 +111,8 @@ impl Layer {
             mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
             gate_up: upload.linear(&names.gate_up)?,
             down: upload.linear(&names.down)?,
-            activation: config.activation,
-            gate: config.gated_mlp.then_some(config.intermediate_size),
+            activation: mlp.activation,
+            gate: mlp.gated.then_some(mlp.width),
         })
     }
 
@@ -342,7 +342,7 @@ impl Sequences {
         };
         let tables = rotary::tables(config, capacity).into_iter();
         let rotary = tables.map(|(cos, sin)| Ok([table(cos)?, table(sin)?])).collect::<Result<_>>()?;
-        let window = config.form.window;
+        let window = config.window();
         let padding = Vec::new();
         Ok(Sequences {
             batch,

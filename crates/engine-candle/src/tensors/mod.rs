@@ -54,7 +54,7 @@ impl Tensors {
         let embedding = upload.matrix(&config.embedding())?;
         let head =
             if config.tied_embeddings { embedding.clone() } else { upload.matrix(&config.lm_head())? };
-        let layers = (0..config.layers).map(|index| Layer::read(&upload, &config, index));
+        let layers = (0..config.layers.len()).map(|index| Layer::read(&upload, &config, index));
         let model = Tensors {
             positions: config.position_embedding().map(|name| upload.matrix(&name)).transpose()?,
             layers: layers.collect::<std::result::Result<_, _>>()?,

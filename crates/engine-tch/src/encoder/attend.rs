@@ -90,7 +90,7 @@ impl<'a> Seen<'a> {
             let hidden = hidden.f_view([1, 1, length, length])?;
             added.as_ref().map_or(Ok(hidden.shallow_clone()), |added| added.f_add(&hidden)).map(Some)
         };
-        let window = config.form.window.map(|window| window as i64).filter(|&window| window < length);
+        let window = config.window().map(|window| window as i64).filter(|&window| window < length);
         let near = match window {
             Some(window) if bias.is_none() => Near::new(group, (window, causal), padding, options)?,
             _ => None,

@@ -64,7 +64,7 @@ impl Encoder {
         };
         let (layout, emulated) = (Layout::of_many_rows(settings, device)?, layout::emulated(settings));
         let reader = Reader::new(bundle.weights(settings.precision)?, device, emulated);
-        let layers = (0..config.layers).map(|index| Layer::read(&reader, &config, index, layout));
+        let layers = (0..config.layers.len()).map(|index| Layer::read(&reader, &config, index, layout));
         let final_norm = encoder.final_norm.then(|| config.final_norm());
         let norm = |names| Norm::read(&reader, &config, &names, RmsNorm::Fused);
         Ok(Encoder {
@@ -91,9 +91,9 @@ impl Encoder {
     pub(crate) fn in_effect(&self) -> InEffect {
         let (kind, device) = self.options;
         let (linear, norm) = (crate::linear_kernel(self.layout), crate::norm_kernel(&self.config));
-        let fused = if self.config.gated_mlp { "fused q/k/v and gate/up" } else { "fused q/k/v" };
+        let fused = if self.config.mlp(0).gated { "fused q/k/v and gate/up" } else { "fused q/k/v" };
         let texts = self.padding.map_or("texts unpadded".to_owned(), |(padding, _)| padding.to_string());
-        let activated = self.layout == Layout::Onednn && !self.config.gated_mlp;
+        let activated = self.layout == Layout::Onednn && !self.config.mlp(0).gated;
         let activation = activated.then_some("activation in the product of the MLP's first layer");
         let kernels = [linear.as_str(), texts.as_str(), fused, "scaled_dot_product_attention", norm]
             .into_iter()

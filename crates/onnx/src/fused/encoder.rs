@@ -77,12 +77,12 @@ pub(super) struct Layout {
 
 /// The window of layers that use [`blocks`]; the operator itself handles causal windows.
 pub fn window_in_blocks(config: &ModelConfig) -> Option<usize> {
-    config.form.window.filter(|_| !config.causal)
+    config.window().filter(|_| !config.causal)
 }
 
 /// Name of the output: the vectors of all tokens, `[tokens, hidden]`, after the last layer and its norm.
 pub fn output(config: &ModelConfig) -> String {
-    state(config, config.layers)
+    state(config, config.layers.len())
 }
 
 /// Name of the vectors of all tokens after so many layers; those after the last are normed.
@@ -95,10 +95,10 @@ pub fn state(config: &ModelConfig, layers: usize) -> String {
 
 /// The activation operator, for people.
 pub fn activation_operator(config: &ModelConfig) -> &'static str {
-    match config.activation {
+    match config.mlp(0).activation {
         Activation::Relu => "Relu",
         Activation::Silu => "QuickGelu",
-        Activation::GeluErf | Activation::GeluTanh if config.gated_mlp => "Gelu",
+        Activation::GeluErf | Activation::GeluTanh if config.mlp(0).gated => "Gelu",
         Activation::GeluErf => "BiasGelu",
         Activation::GeluTanh => "FastGelu",
     }
@@ -120,11 +120,11 @@ pub fn build(
     writer.declare_texts();
     if hidden_states {
         let dims = || [Dim::Named("tokens"), Dim::Fixed(config.hidden_size)];
-        let names = (0..config.layers).map(|layers| state(config, layers));
+        let names = (0..config.layers.len()).map(|layers| state(config, layers));
         names.for_each(|name| writer.graph.output(&name, products.float(), &dims()));
     }
     writer.embed_texts()?;
-    for layer in 0..config.layers {
+    for layer in 0..config.layers.len() {
         match config.form.norms {
             NormPlacement::OfSum => writer.layer_of_sums(layer)?,
             _ => writer.layer(layer)?,
@@ -263,8 +263,8 @@ impl Writer<'_> {
         let attended = self.attend(index, &names, &input)?;
         let output = self.linear(&attended, &names.output, &at("output"))?;
         self.add_and_norm(&output, &input, required(names.post_attention_norm.as_ref())?, &middle, "")?;
-        let activated = if self.config.gated_mlp {
-            self.mlp(&middle, &names.gate_up, &at("mlp"))?
+        let activated = if self.config.mlp(0).gated {
+            self.mlp(index, &middle, &names.gate_up)?
         } else {
             let up = self.linear(&middle, &names.gate_up, &at("mlp.up"))?;
             self.biased_activation(up, &at("mlp.activated"))
@@ -305,7 +305,7 @@ impl Writer<'_> {
 
     /// The activation of an MLP's first layer, with its bias if an operator adds both at once.
     fn biased_activation(&mut self, up: Unbiased, out: &str) -> String {
-        let activation = self.config.activation;
+        let activation = self.config.mlp(0).activation;
         match (biased_operator(activation), &up.bias) {
             (Some(op), Some(bias)) => {
                 self.graph.node((MICROSOFT, op), &[&up.value, bias], &[out], &[]);
@@ -380,11 +380,11 @@ impl Writer<'_> {
             self.graph.input(LAST_POSITIONS, DataType::Int32, &[Dim::Named("batch")]);
             self.graph.input(TOTAL, DataType::Int32, &[]);
         }
-        for table in (0..config.rotations().len()).flat_map(rotary_names) {
+        for table in (0..config.rotations.len()).flat_map(rotary_names) {
             let dims = [Dim::Named("capacity"), Dim::Fixed(config.rotary_dim() / 2)];
             self.graph.input(&table, float, &dims);
         }
-        let cached = if self.attention.cached { config.layers } else { 0 };
+        let cached = if self.attention.cached { config.layers.len() } else { 0 };
         for names in (0..cached).flat_map(cache_names) {
             let dims = [
                 Dim::Named("batch"),

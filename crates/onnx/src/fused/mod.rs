@@ -29,7 +29,7 @@ pub fn build(
     // largest goes first, when little else is resident. ONNX Runtime need not run nodes in this order.
     writer.head()?;
     writer.embed()?;
-    for layer in 0..config.layers {
+    for layer in 0..config.layers.len() {
         writer.layer(layer)?;
     }
     Ok(writer.graph.finish())
@@ -48,7 +48,7 @@ impl Writer<'_> {
         self.graph.output(LOGITS, DataType::Float, &[Dim::Named("rows"), vocabulary]);
         self.declare_attention();
         if hidden_states {
-            for layer in 0..=config.layers {
+            for layer in 0..=config.layers.len() {
                 let dims = [batch(), positions(), Dim::Fixed(config.hidden_size)];
                 let out = hidden_output(layer, self.products.float());
                 self.graph.output(&out, DataType::Float, &dims);
@@ -101,10 +101,10 @@ impl Writer<'_> {
                 middle.clone()
             }
         };
-        let mlp = self.mlp(&input, &names.gate_up, &at("mlp"))?;
+        let mlp = self.mlp(index, &input, &names.gate_up)?;
         let down = self.linear(&mlp, &names.down, &at("down"))?;
         let down = self.behind(down, names.post_mlp_norm.as_ref())?;
-        if index + 1 == self.config.layers {
+        if index + 1 == self.config.layers.len() {
             return self.add_and_norm(&down, &middle, &self.config.final_norm(), &sum, "");
         }
         match self.config.layer(index + 1).attention_norm {
@@ -146,7 +146,7 @@ impl Writer<'_> {
     }
 
     fn head(&mut self) -> Result<(), BundleError> {
-        let last = hidden_state(self.config.layers);
+        let last = hidden_state(self.config.layers.len());
         // The rows of all sequences as one matrix: each sequence may end at another row.
         self.graph.integers("head.shape", &[-1, self.config.hidden_size as i64]);
         self.graph.node((ONNX, "Reshape"), &[&last, "head.shape"], &["head.all"], &[]);
@@ -186,20 +186,21 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn mlp(&mut self, input: &str, names: &LinearNames, out: &str) -> Result<String, BundleError> {
+    fn mlp(&mut self, index: usize, input: &str, names: &LinearNames) -> Result<String, BundleError> {
+        let (mlp, out) = (self.config.mlp(index), format!("layer.{index}.mlp"));
         let activated = format!("{out}.activated");
-        if !self.config.gated_mlp {
+        if !mlp.gated {
             let up = self.biased(input, names, &format!("{out}.up"))?;
-            self.activation(self.config.activation, &up, &activated);
+            self.activation(mlp.activation, &up, &activated);
             return Ok(activated);
         }
         let (gate, up) = (format!("{out}.gate"), format!("{out}.up"));
         let both = self.biased(input, names, &format!("{out}.gate_up"))?;
         let attributes = [Attribute::Int("axis", -1), Attribute::Int("num_outputs", 2)];
         self.graph.node((ONNX, "Split"), &[&both], &[&gate, &up], &attributes);
-        self.activation(self.config.activation, &gate, &activated);
-        self.graph.node((ONNX, "Mul"), &[&activated, &up], &[out], &[]);
-        Ok(out.to_owned())
+        self.activation(mlp.activation, &gate, &activated);
+        self.graph.node((ONNX, "Mul"), &[&activated, &up], &[&out], &[]);
+        Ok(out)
     }
 
     fn activation(&mut self, activation: Activation, input: &str, out: &str) {

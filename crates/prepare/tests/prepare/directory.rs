@@ -85,7 +85,7 @@ fn fused_tensors_lie_side_by_side_and_data_is_aligned() {
         let bundle = Bundle::open(prepare(&both).unwrap()).unwrap();
         let (weights, config) = (bundle.weights(Precision::F32).unwrap(), bundle.config());
         let codes = bundle.weights(Precision::Int4).unwrap();
-        for layer in (0..config.layers).map(|index| config.layer(index)) {
+        for layer in (0..config.layers.len()).map(|index| config.layer(index)) {
             for linear in [&layer.qkv, &layer.gate_up] {
                 let parts: Vec<_> = linear.weights.iter().map(|n| weights.tensor(n).unwrap().bytes).collect();
                 assert_eq!(weights.stacked(&linear.weights).unwrap().bytes, parts.concat(), "{name}");

@@ -89,7 +89,7 @@ fn a_gguf_gives_the_weights_and_the_configuration_of_the_directory_it_was_made_f
 }
 
 fn rotary(bundle: &Bundle) -> Rotary {
-    bundle.config().rotations()[0].clone()
+    bundle.config().rotations[0].clone()
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn blocks_are_kept_bit_for_bit_with_rows_where_dequantised_ones_are() {
     let [f32, file] = [Precision::F32, Precision::File].map(|precision| bundle.weights(precision).unwrap());
     let config = bundle.config();
     assert!(config.blocks.len() < config.quantised().len(), "one type is of floats");
-    for names in (0..config.layers).flat_map(|index| {
+    for names in (0..config.layers.len()).flat_map(|index| {
         let layer = config.layer(index);
         [layer.qkv, layer.output, layer.gate_up, layer.down]
     }) {

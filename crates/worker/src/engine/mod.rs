@@ -232,7 +232,7 @@ pub fn check_features(config: &ModelConfig, framework: &str, known: &[Feature]) 
 
 /// For a framework without sliding windows: contexts that fit in one need none.
 pub fn check_window(config: &ModelConfig, framework: &str, capacity: usize) -> Result<()> {
-    match config.form.window {
+    match config.window() {
         Some(window) if capacity > window => Err(EngineError::Unsupported(format!(
             "{capacity} tokens are more than the model's sliding window of {window}, which {framework} does not \
              compute here"

@@ -1,6 +1,6 @@
 //! What a model of candle-transformers is made of, and why it is refused.
 
-use bundle::{Activation, Architecture, Head, ModelConfig, Position, Rotary, Scored};
+use bundle::{Activation, Architecture, Head, ModelConfig, Rotary, Scored};
 use candle_transformers::models::{bert, modernbert, nomic_bert, xlm_roberta};
 use worker::engine::EngineError;
 
@@ -70,7 +70,7 @@ fn headless(model: &str, head: Option<&Head>) -> Refusable<()> {
 }
 
 fn bert_config(config: &ModelConfig) -> Refusable<bert::Config> {
-    let hidden_act = match config.activation {
+    let hidden_act = match config.mlp(0).activation {
         Activation::GeluErf => bert::HiddenAct::Gelu,
         Activation::GeluTanh => bert::HiddenAct::GeluApproximate,
         Activation::Relu => bert::HiddenAct::Relu,
@@ -79,9 +79,9 @@ fn bert_config(config: &ModelConfig) -> Refusable<bert::Config> {
     Ok(bert::Config {
         vocab_size: config.vocab_size,
         hidden_size: config.hidden_size,
-        num_hidden_layers: config.layers,
+        num_hidden_layers: config.layers.len(),
         num_attention_heads: config.heads,
-        intermediate_size: config.intermediate_size,
+        intermediate_size: config.mlp(0).width,
         hidden_act,
         max_position_embeddings: config.max_positions,
         type_vocab_size: token_types(config),
@@ -100,14 +100,14 @@ fn xlm_roberta_config(config: &ModelConfig) -> xlm_roberta::Config {
         hidden_dropout_prob: 0.0,
         num_attention_heads: config.heads,
         position_embedding_type: "absolute".into(),
-        intermediate_size: config.intermediate_size,
-        hidden_act: match config.activation {
+        intermediate_size: config.mlp(0).width,
+        hidden_act: match config.mlp(0).activation {
             Activation::GeluErf => candle_nn::Activation::Gelu,
             Activation::GeluTanh => candle_nn::Activation::GeluPytorchTanh,
             Activation::Relu => candle_nn::Activation::Relu,
             Activation::Silu => candle_nn::Activation::Silu,
         },
-        num_hidden_layers: config.layers,
+        num_hidden_layers: config.layers.len(),
         vocab_size: config.vocab_size,
         max_position_embeddings: first_position + config.max_positions,
         type_vocab_size: token_types(config),
@@ -116,13 +116,14 @@ fn xlm_roberta_config(config: &ModelConfig) -> xlm_roberta::Config {
 }
 
 fn modernbert_config(config: &ModelConfig) -> Refusable<modernbert::Config> {
-    let biases = config.qkv_bias || config.output_bias || config.mlp_bias || !config.form.norm_without_bias;
-    if biases || config.activation != Activation::GeluErf {
+    let biases =
+        config.qkv_bias || config.output_bias || config.mlp(0).bias || !config.form.norm_without_bias;
+    if biases || config.mlp(0).activation != Activation::GeluErf {
         return unsupported("candle-transformers' ModernBERT has no biases, and no activation but gelu");
     }
     let sees_all = |layer: usize| config.layer_attention(layer).window.is_none();
-    let every =
-        (1..=config.layers).find(|every| (0..config.layers).all(|at| sees_all(at) == (at % every == 0)));
+    let every = (1..=config.layers.len())
+        .find(|every| (0..config.layers.len()).all(|at| sees_all(at) == (at % every == 0)));
     let Some(every) = every else {
         return unsupported(
             "candle-transformers' ModernBERT has layers that see all at equal distances alone",
@@ -132,27 +133,23 @@ fn modernbert_config(config: &ModelConfig) -> Refusable<modernbert::Config> {
     Ok(modernbert::Config {
         vocab_size: config.vocab_size,
         hidden_size: config.hidden_size,
-        num_hidden_layers: config.layers,
+        num_hidden_layers: config.layers.len(),
         num_attention_heads: config.heads,
-        intermediate_size: config.intermediate_size,
+        intermediate_size: config.mlp(0).width,
         max_position_embeddings: config.max_positions,
         layer_norm_eps: config.norm_epsilon,
         pad_token_id: config.encoder.as_ref().map_or(0, |encoder| encoder.pad_token),
         global_attn_every_n_layers: every,
         global_rope_theta: main,
         // A token sees half of it on each side; the window counts the token itself.
-        local_attention: config.form.window.map_or(0, |window| 2 * window.saturating_sub(1)),
-        local_rope_theta: config
-            .form
-            .sliding_rotary
-            .as_ref()
-            .map_or(Ok(main), |own| theta(config, Some(own)))?,
+        local_attention: config.window().map_or(0, |window| 2 * window.saturating_sub(1)),
+        local_rope_theta: config.rotations.get(1).map_or(Ok(main), |own| theta(config, Some(own)))?,
         classifier_config: None,
     })
 }
 
 fn nomic_bert_config(config: &ModelConfig) -> Refusable<nomic_bert::Config> {
-    if config.activation != Activation::Silu || config.head_dim * config.heads != config.hidden_size {
+    if config.mlp(0).activation != Activation::Silu || config.head_dim * config.heads != config.hidden_size {
         return unsupported(
             "candle-transformers' NomicBERT has no activation but silu, and heads of one size",
         );
@@ -161,8 +158,8 @@ fn nomic_bert_config(config: &ModelConfig) -> Refusable<nomic_bert::Config> {
         vocab_size: config.vocab_size,
         n_embd: config.hidden_size,
         n_head: config.heads,
-        n_layer: config.layers,
-        n_inner: config.intermediate_size,
+        n_layer: config.layers.len(),
+        n_inner: config.mlp(0).width,
         n_positions: config.max_positions,
         type_vocab_size: token_types(config),
         layer_norm_epsilon: config.norm_epsilon,
@@ -173,7 +170,7 @@ fn nomic_bert_config(config: &ModelConfig) -> Refusable<nomic_bert::Config> {
 
 /// The base of the model's rotations, or of these.
 fn theta(config: &ModelConfig, own: Option<&Rotary>) -> Refusable<f64> {
-    let main = if let Position::Rotary(main) = &config.position { Some(main) } else { None };
+    let main = config.rotations.first();
     match own.or(main) {
         Some(rotary) if *rotary == Rotary::plain(rotary.theta) => Ok(rotary.theta),
         _ => unsupported("candle-transformers' encoders rotate by frequencies that nothing scales"),

@@ -35,7 +35,7 @@ pub(super) fn published(
         }
     };
     norm(&mut named, "emb_ln", config.embedding_norm());
-    for index in 0..config.layers {
+    for index in 0..config.layers.len() {
         let layer = config.layer(index);
         let at = |part: &str| format!("encoder.layers.{index}.{part}");
         let gate_up = layer.gate_up.weights;

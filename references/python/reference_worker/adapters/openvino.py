@@ -101,7 +101,7 @@ class Adapter(Base):
         self._request = self._compiled.create_infer_request()
         self._profile = None
         self._cached = bundle.causal and is_decoder
-        self._hidden = bundle.model["layers"] + 1 if hidden_states else 0
+        self._hidden = len(bundle.model["layers"]) + 1 if hidden_states else 0
 
     def in_effect(self):
         storage = "constants of the file, as OpenVINO reads it" if self._graph else "constants in the mapped file"

@@ -80,7 +80,7 @@ fn prefill_operations(config: &ModelConfig, context: usize, tokens: usize) -> f6
     let layers: usize = matrices.map(|tensor| tensor.shape.iter().product::<usize>()).sum();
     let head = config.vocab_size * config.hidden_size;
     let pairs = context * tokens + tokens * (tokens + 1) / 2;
-    let attention = 4 * config.layers * config.heads * config.head_dim * pairs;
+    let attention = 4 * config.layers.len() * config.heads * config.head_dim * pairs;
     (2 * (layers * tokens + head) + attention) as f64
 }
 
@@ -435,7 +435,9 @@ mod tests {
     #[test]
     fn codes_count_with_their_scales() {
         let mut config = config();
-        (config.hidden_size, config.intermediate_size, config.head_dim) = (64, 64, 32);
+        (config.hidden_size, config.head_dim) = (64, 32);
+        let mlp = bundle::Feed::Mlp(bundle::Mlp { width: 64, ..config.mlp(0) });
+        config.layers.iter_mut().for_each(|layer| layer.feed = mlp.clone());
         let matrices = 2 * (7 * 64 * 64 - 2 * 32 * 64) + 32 * 64;
         let rows = 2 * (7 * 64 - 2 * 32) + 32;
         let read = weights_read(&config, Precision::Int8).unwrap();

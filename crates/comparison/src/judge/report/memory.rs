@@ -115,7 +115,7 @@ pub struct KvCaches {
 
 /// Bytes of keys and values of `capacity` positions of `batch` sequences.
 pub fn kv_cache_bytes(config: &ModelConfig, batch: usize, capacity: usize, element: usize) -> usize {
-    2 * config.layers * batch * config.kv_heads * config.head_dim * capacity * element
+    2 * config.layers.len() * batch * config.kv_heads * config.head_dim * capacity * element
 }
 
 /// Bytes of one element of the KV cache that the worker reported; 4 if its type is not one of ours.

@@ -163,7 +163,7 @@ fn operations(config: &ModelConfig, lengths: impl Iterator<Item = usize> + Clone
             let attention = config.layer_attention(layer);
             (0..tokens).map(|position| attention.keys(position, tokens).len()).sum::<usize>()
         };
-        let pairs: usize = (0..config.layers).map(seen).sum();
+        let pairs: usize = (0..config.layers.len()).map(seen).sum();
         (2 * matrices * tokens) as f64 + (4 * config.heads * config.head_dim * pairs) as f64
     };
     lengths.map(of_text).sum()
@@ -183,7 +183,7 @@ fn matrices(config: &ModelConfig) -> Vec<TensorSpec> {
         let layer = config.layer(index);
         [layer.qkv, layer.output, layer.gate_up, layer.down].into_iter().flat_map(|names| names.weights)
     };
-    let names: BTreeSet<String> = (0..config.layers).flat_map(of_layer).collect();
+    let names: BTreeSet<String> = (0..config.layers.len()).flat_map(of_layer).collect();
     config.tensors().into_iter().filter(|tensor| names.contains(&tensor.name)).collect()
 }
 
@@ -229,7 +229,9 @@ mod tests {
         config.causal = false;
         assert_eq!(of(&config), products + f64::from(4 * 2 * 2 * 4 * (9 + 1)));
         assert_eq!(weights(&config, Precision::F32).unwrap(), 4 * 2 * layer as u64, "no table, no head");
-        (config.hidden_size, config.intermediate_size, config.head_dim) = (64, 64, 32);
+        (config.hidden_size, config.head_dim) = (64, 32);
+        let mlp = bundle::Feed::Mlp(bundle::Mlp { width: 64, ..config.mlp(0) });
+        config.layers.iter_mut().for_each(|layer| layer.feed = mlp.clone());
         // q, o, gate, up and down of 64 rows, k and v of 32; a scale for each.
         let rows = 2 * (5 * 64 + 2 * 32);
         assert_eq!(weights(&config, Precision::Int8).unwrap(), rows * 64 + 4 * rows);

@@ -349,7 +349,7 @@ impl Describe for Encode {
     fn least_activations(&self, config: &ModelConfig) -> u64 {
         let tokens = self.batches.iter().map(Batch::tokens).max().unwrap_or(0) as u64;
         // The input of a layer, and the widest result of it: queries, keys and values, or the MLP's.
-        let wide = (3 * config.hidden_size).max(config.intermediate_size) as u64;
+        let wide = (3 * config.hidden_size).max(config.mlp(0).width) as u64;
         tokens.saturating_mul(4 * (config.hidden_size as u64 + wide))
     }
 
