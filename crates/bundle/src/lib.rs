@@ -450,6 +450,7 @@ impl ModelConfig {
             "layers": (0..self.layers.len()).map(|index| self.layer(index)).collect::<Vec<_>>(),
             "final_norm": self.final_norm(),
             "lm_head": self.lm_head(),
+            "lm_head_bias": self.lm_head_bias(),
         });
         self.describe_encoder(&mut described["tensors"]);
         described

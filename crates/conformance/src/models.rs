@@ -91,7 +91,11 @@ impl Model {
     fn prepared(source: PathBuf) -> Model {
         println!("{}", source.display());
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let (bundle, reference) = (bundle(&source, directory.path()), Reference::read(&source));
+        // Rows of some architectures' models are no multiple of nf4's blocks.
+        let is_tiny = source.parent() == Some(&fixtures());
+        let made =
+            if is_tiny { &Precision::MADE[..] } else { &[Precision::F32, Precision::F16, Precision::Int8] };
+        let (bundle, reference) = (bundle_at(&source, directory.path(), made), Reference::read(&source));
         Model { source, bundle, reference, directory }
     }
 

@@ -48,6 +48,8 @@ pub(crate) struct Attention {
     /// Soft bound of the scores.
     cap: Option<f32>,
     layer: LayerAttention,
+    /// A number beside the scores of each head, `[heads]`.
+    sinks: Option<Vec<f32>>,
     kernels: Kernels,
 }
 
@@ -80,6 +82,7 @@ impl Attention {
     pub(crate) fn read(reader: &Reader<'_>, config: &ModelConfig, index: usize) -> engine::Result<Attention> {
         let form = &config.form;
         let usual = (config.head_dim as f32).sqrt().recip();
+        let sinks = config.layer(index).sinks.map(|name| reader.vector(&name)).transpose()?;
         Ok(Attention {
             heads: config.heads,
             kv_heads: config.kv_heads,
@@ -88,6 +91,7 @@ impl Attention {
             scale: form.attention_scale.map_or(usual, |scale| scale as f32),
             cap: form.attention_cap.map(|bound| bound as f32),
             layer: config.layer_attention(index),
+            sinks,
             kernels: reader.kernels(),
         })
     }
@@ -266,10 +270,11 @@ impl Attention {
                     .to_dtype(DType::F32)
             };
             let scores = queries.matmul(&cached(&cache.keys)?.t()?)?;
-            softmax_of_seen(&scores, &seen, |_, scores| {
+            softmax_of_seen(&scores, &seen, |row, scores| {
                 if let Some(bound) = self.cap {
                     cap(scores, bound);
                 }
+                self.sinks.as_ref().map(|sinks| sinks[kv_head * group + row / count])
             })?;
             with_f32(&scores.matmul(&cached(&cache.values)?)?, |product| {
                 for (index, from) in product.chunks_exact(d).enumerate() {
@@ -283,21 +288,20 @@ impl Attention {
 }
 
 /// Softmax of scores, `[.., queries, keys]`, in place, over the keys that each query sees. `finish` first
-/// gets the query and its visible scores.
+/// gets the row and its visible scores, and returns the number beside them, if there is one.
 fn softmax_of_seen(
     scores: &Tensor,
     seen: &[Range<usize>],
-    finish: impl Fn(usize, &mut [f32]) + Send + Sync,
+    finish: impl Fn(usize, &mut [f32]) -> Option<f32> + Send + Sync,
 ) -> Result<()> {
     let keys = scores.dim(D::Minus1)?;
     change_f32(scores, |scores| {
         for_each_chunk(scores, keys, |row, scores| {
-            let query = row % seen.len();
-            let seen = &seen[query];
+            let seen = &seen[row % seen.len()];
             let (before, rest) = scores.split_at_mut(seen.start);
             let (seen, behind) = rest.split_at_mut(seen.len());
-            finish(query, seen);
-            softmax(seen);
+            let beside = finish(row, seen);
+            softmax(seen, beside);
             before.fill(0.0);
             behind.fill(0.0);
         });
@@ -385,7 +389,7 @@ impl Attention {
             DType::F16 => self.find_in_shares::<f16>(cache, step, shares)?,
             other => bail!("no attention over keys of type {other:?}"),
         }
-        put_together(shares, self.head_dim, attended);
+        put_together(shares, self.head_dim, self.sinks.as_deref(), attended);
         Ok(())
     }
 
@@ -457,11 +461,13 @@ impl<T: Kept + Sync> Read<'_, T> {
 }
 
 /// Combines the shares of all threads into one softmax over all keys.
-fn put_together(shares: &[Share], head_dim: usize, attended: &mut [f32]) {
+fn put_together(shares: &[Share], head_dim: usize, sinks: Option<&[f32]>, attended: &mut [f32]) {
     for (head, out) in attended.chunks_exact_mut(head_dim).enumerate() {
-        let highest = shares.iter().map(|share| share.sums[head].0).fold(f32::NEG_INFINITY, f32::max);
+        let sink = sinks.map_or(f32::NEG_INFINITY, |sinks| sinks[head % sinks.len()]);
+        let highest = shares.iter().map(|share| share.sums[head].0).fold(sink, f32::max);
         let total: f32 =
             shares.iter().map(|share| share.sums[head].1 * exp(share.sums[head].0 - highest)).sum();
+        let total = if sinks.is_some() { total + exp(sink - highest) } else { total };
         for share in shares {
             let weight = exp(share.sums[head].0 - highest) / total;
             add_times(out, &share.weighted[head * head_dim..][..head_dim], weight);
@@ -491,7 +497,7 @@ mod tests {
         let shares =
             [share(10.0, (0.0, 1.0)), share(20.0, (3f32.ln(), 1.0)), share(0.0, (f32::NEG_INFINITY, 0.0))];
         let mut attended = [0.0];
-        put_together(&shares, 1, &mut attended);
+        put_together(&shares, 1, None, &mut attended);
         assert!((attended[0] - 17.5).abs() < 1e-5, "{attended:?}");
     }
 }

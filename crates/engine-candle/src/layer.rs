@@ -1,6 +1,6 @@
 //! A layer: attention and the feed-forward block, with their norms.
 
-use bundle::{Activation, HeadActivation, LayerNames, ModelConfig};
+use bundle::{Activation, HeadActivation, LayerNames, LinearNames, ModelConfig};
 use candle_core::{Device, Result, Tensor};
 use worker::engine::{self};
 
@@ -22,7 +22,9 @@ pub(crate) struct Layer {
     attention: Attention,
     output: Linear,
     mlp_norms: SublayerNorms,
-    mlp: Mlp,
+    feed: Feed,
+    /// The input of the second block is that of the first.
+    parallel: bool,
     kernels: Kernels,
 }
 
@@ -36,14 +38,14 @@ impl Layer {
             attention: Attention::read(reader, config, index)?,
             output: Linear::read(reader, &names.output)?,
             mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
-            mlp: Mlp::read(reader, config.mlp(index), &names)?,
+            feed: Feed::read(reader, config, (index, &names))?,
+            parallel: config.form.parallel,
             kernels: reader.kernels(),
         })
     }
 
-    pub(crate) fn linears(&self) -> [&Linear; 4] {
-        let [gate_up, down] = self.mlp.linears();
-        [&self.qkv, &self.output, gate_up, down]
+    pub(crate) fn linears(&self) -> Vec<&Linear> {
+        [&self.qkv, &self.output].into_iter().chain(self.feed.linears()).collect()
     }
 
     /// The residual stream `x`, `[rows, hidden]`, after both blocks. The own loops change `x` itself. `attend` computes
@@ -53,20 +55,30 @@ impl Layer {
         x: &Tensor,
         attend: impl FnOnce(&Attention, &Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let qkv = self.qkv.forward(&self.attention_norms.enter(x)?)?;
+        let entered = self.attention_norms.enter(x)?;
+        // Before `x` changes.
+        let beside = match self.parallel {
+            true => Some(self.mlp_norms.enter_or(x, &entered)?),
+            false => None,
+        };
+        let qkv = self.qkv.forward(&entered)?;
         let attended = attend(&self.attention, &qkv)?;
-        drop(qkv);
+        drop((qkv, entered));
         let x = self.attention_norms.leave(x, self.output.forward(&attended)?)?;
         let rows = x.dim(0)?;
-        // All rows at once, so that the weights are converted once.
-        let converted = self.mlp.linears().iter().any(|linear| linear.weight().is_converted());
-        let piece = if converted { rows } else { MLP_ROWS };
-        if rows <= piece {
-            return self.mlp_norms.leave(&x, self.mlp.forward(&self.mlp_norms.enter(&x)?)?);
-        }
-        for start in (0..rows).step_by(piece) {
+        // All rows at once, so that the weights are converted once, and each expert's are read once.
+        let converted = self.feed.linears().iter().any(|linear| linear.weight().is_converted());
+        let piece = if converted || matches!(self.feed, Feed::Experts(_)) { rows } else { MLP_ROWS };
+        for start in (0..rows).step_by(piece.max(1)) {
             let part = x.narrow(0, start, piece.min(rows - start))?;
-            let sum = self.mlp_norms.leave(&part, self.mlp.forward(&self.mlp_norms.enter(&part)?)?)?;
+            let entered = match &beside {
+                Some(beside) => beside.narrow(0, start, part.dim(0)?)?,
+                None => self.mlp_norms.enter(&part)?,
+            };
+            let sum = self.mlp_norms.leave(&part, self.feed.forward(&entered)?)?;
+            if rows <= piece {
+                return Ok(sum);
+            }
             if self.kernels == Kernels::Candle {
                 x.slice_set(&sum, 0, start)?;
             }
@@ -76,6 +88,79 @@ impl Layer {
 }
 
 // The feed-forward block.
+
+#[derive(Debug)]
+enum Feed {
+    Mlp(Mlp),
+    Experts(Experts),
+}
+
+impl Feed {
+    fn read(
+        reader: &Reader<'_>,
+        config: &ModelConfig,
+        (index, names): (usize, &LayerNames),
+    ) -> engine::Result<Feed> {
+        let mlp = |mlp| Mlp::read(reader, mlp, [&names.gate_up, &names.down]);
+        let (Some(experts), Some(named)) = (config.experts(index), &names.experts) else {
+            return Ok(Feed::Mlp(mlp(config.mlp(index))?));
+        };
+        let each = named.each.iter().map(|[gate_up, down]| Mlp::read(reader, experts.each, [gate_up, down]));
+        let shared = match (experts.shared, &named.shared_gate) {
+            (Some(shared), Some(gate)) => Some((mlp(shared)?, Linear::read(reader, gate)?)),
+            _ => None,
+        };
+        Ok(Feed::Experts(Experts {
+            router: Linear::read(reader, &named.router)?,
+            each: each.collect::<std::result::Result<_, _>>()?,
+            shared,
+            of: experts,
+        }))
+    }
+
+    fn linears(&self) -> Vec<&Linear> {
+        match self {
+            Feed::Mlp(mlp) => mlp.linears().to_vec(),
+            // The router's weight is never quantised, and is no kernel's measure.
+            Feed::Experts(experts) => {
+                let shared = experts.shared.iter().map(|(mlp, _)| mlp);
+                experts.each.iter().chain(shared).flat_map(Mlp::linears).collect()
+            }
+        }
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Feed::Mlp(mlp) => mlp.forward(x),
+            Feed::Experts(experts) => experts.forward(x),
+        }
+    }
+}
+
+/// A mixture of experts: each gets the rows that chose it.
+#[derive(Debug)]
+struct Experts {
+    router: Linear,
+    each: Vec<Mlp>,
+    /// For all rows, with the layer whose sigmoid says how much of it is added.
+    shared: Option<(Mlp, Linear)>,
+    of: bundle::Experts,
+}
+
+impl Experts {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let (chosen, shares) = crate::experts::chosen(&self.router.forward(x)?, &self.of)?;
+        let y = crate::experts::mixed(x, (&chosen, &shares), |expert, rows| {
+            if self.of.clamped {
+                self.each[expert].forward_clamped(rows)
+            } else {
+                self.each[expert].forward(rows)
+            }
+        })?;
+        let Some((mlp, gate)) = &self.shared else { return Ok(y) };
+        y + mlp.forward(x)?.broadcast_mul(&candle_nn::ops::sigmoid(&gate.forward(x)?)?)?
+    }
+}
 
 /// down(act(gate(x)) · up(x)), or down(act(up(x))) without a gate.
 #[derive(Debug)]
@@ -88,10 +173,14 @@ pub(crate) struct Mlp {
 }
 
 impl Mlp {
-    pub(crate) fn read(reader: &Reader<'_>, mlp: bundle::Mlp, names: &LayerNames) -> engine::Result<Mlp> {
+    pub(crate) fn read(
+        reader: &Reader<'_>,
+        mlp: bundle::Mlp,
+        names: [&LinearNames; 2],
+    ) -> engine::Result<Mlp> {
         Ok(Mlp {
-            gate_up: Linear::read(reader, &names.gate_up)?,
-            down: Linear::read(reader, &names.down)?,
+            gate_up: Linear::read(reader, names[0])?,
+            down: Linear::read(reader, names[1])?,
             activation: mlp.activation,
             gated: mlp.gated,
             kernels: reader.kernels(),
@@ -110,6 +199,11 @@ impl Mlp {
             kernels.activate(&self.gate_up.forward(x)?, HeadActivation::Of(activation))?
         };
         self.down.forward(&activated)
+    }
+
+    /// The same with the activation of [`bundle::Experts::clamped`].
+    fn forward_clamped(&self, x: &Tensor) -> Result<Tensor> {
+        self.down.forward(&self.gate_up.combined(x, crate::experts::clamped)?)
     }
 }
 

@@ -7,6 +7,7 @@ mod cpu;
 mod decoder;
 mod elements;
 mod encoder;
+mod experts;
 mod graph;
 mod kernels;
 mod layer;

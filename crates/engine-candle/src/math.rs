@@ -99,8 +99,10 @@ fn sum(x: &[f32]) -> f32 {
     lanes.iter().chain(rest).sum()
 }
 
-pub(crate) fn softmax(x: &mut [f32]) {
-    let scale = exponentials(x).1.recip();
+/// `beside`: a number that counts among the exponentials, and has no place in `x`.
+pub(crate) fn softmax(x: &mut [f32], beside: Option<f32>) {
+    let (highest, sum) = exponentials(x);
+    let scale = (sum + beside.map_or(0.0, |number| exp(number - highest))).recip();
     x.iter_mut().for_each(|x| *x *= scale);
 }
 
@@ -190,7 +192,7 @@ mod tests {
     fn softmax_of_any_length_sums_to_one_and_keeps_ratios() {
         for length in [1, 5, 16, 37] {
             let mut x: Vec<f32> = (0..length).map(|i| 100.0 + (i % 7) as f32).collect();
-            softmax(&mut x);
+            softmax(&mut x, None);
             assert!((x.iter().sum::<f32>() - 1.0).abs() < 1e-6);
             assert!(length == 1 || (x[1] / x[0] - std::f32::consts::E).abs() < 1e-5);
         }

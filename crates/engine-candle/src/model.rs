@@ -12,7 +12,7 @@ use crate::layer::{Embedding, Layer};
 use crate::linear::Linear;
 use crate::norm::Norm;
 use crate::parallel::{compute_here, reading};
-use crate::reader::{Form, Reader};
+use crate::reader::{Form, Reader, framework};
 use crate::sequences::Sequences;
 use crate::weight::{Held, Weight};
 
@@ -60,12 +60,15 @@ impl Model {
             true => embedding.tokens().clone(),
             false => reader.matrix(&config.lm_head())?,
         };
+        let head_bias = config.lm_head_bias().map(|name| reader.vector(&name)).transpose()?;
+        let head_bias =
+            head_bias.map(|bias| Tensor::new(bias, &Device::Cpu)).transpose().map_err(framework)?;
         let layers =
             (0..config.layers.len()).into_par_iter().map(|index| Layer::read(&reader, &config, index));
         Ok(Model {
             layers: layers.collect::<std::result::Result<_, _>>()?,
             final_norm: Norm::read(&reader, &config, &config.final_norm())?,
-            head: Linear::new(head, None, kernels),
+            head: Linear::new(head, head_bias, kernels),
             precision: weights.precision(),
             embedding,
             config,
@@ -137,7 +140,7 @@ impl Model {
         }
         let normed = self.final_norm.forward(&x)?;
         let form = &self.config.form;
-        if form.logits_multiplier.is_none() && form.logits_cap.is_none() {
+        if form.logits_multiplier.is_none() && form.logits_cap.is_none() && !self.config.head_bias {
             answer.logits.resize(normed.dim(0)? * self.config.vocab_size, 0.0);
             return self.head.multiply(&normed, &mut answer.logits);
         }

@@ -132,6 +132,14 @@ impl SublayerNorms {
         }
     }
 
+    /// The same of a block beside another one, which without a norm of its own shares the other's input.
+    pub(crate) fn enter_or(&self, x: &Tensor, other: &Tensor) -> Result<Tensor> {
+        match &self.before {
+            Some(norm) => norm.forward(x),
+            None => Ok(other.clone()),
+        }
+    }
+
     /// `x` plus the block's output `y`. The own loops add to `x` itself.
     pub(crate) fn leave(&self, x: &Tensor, mut y: Tensor) -> Result<Tensor> {
         let (_, width) = x.dims2()?;

@@ -59,6 +59,11 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     if config.architecture == Architecture::Gpt2 {
         derived.push_str(", Conv1D weights transposed from [in, out] to [out, in]");
     }
+    if config.tensors().iter().any(|tensor| config.source_rows(&tensor.name).is_some()) {
+        derived.push_str(
+            ", rows in this program's order (queries, keys, values; heads rotated by halves; gate first)",
+        );
+    }
     let config_json = config_document(&config_file, &whole_config, &config, pools);
     files.push(config_file);
     let [tokenizer_config, template] =
@@ -198,6 +203,8 @@ struct Place {
     entry: Entry,
     stored: bundle::Element,
     transposed: bool,
+    /// The source's row for each of the bundle's, where they differ.
+    order: Option<Vec<usize>>,
 }
 
 /// A tensor of the source.
@@ -318,8 +325,15 @@ fn missing(spec: &TensorSpec) -> String {
 
 impl Place {
     fn check(shard: usize, entry: Entry, spec: &TensorSpec, config: &ModelConfig) -> Result<Place, String> {
-        let transposed = config.architecture == Architecture::Gpt2 && is_conv1d(&spec.name);
-        let mut expected = spec.shape.clone();
+        let transposed = match config.architecture {
+            Architecture::Gpt2 => is_conv1d(&spec.name),
+            Architecture::GptOss => spec.name.contains(".experts.") && spec.shape.len() > 1,
+            _ => false,
+        };
+        let (mut expected, order) = (spec.shape.clone(), config.source_rows(&spec.name));
+        if let Some((rows, _)) = order {
+            expected[0] = rows;
+        }
         if transposed {
             expected.reverse();
         }
@@ -333,7 +347,7 @@ impl Place {
         let stored = entry
             .element()
             .ok_or_else(|| format!("is stored as {}; weights must be F32, BF16 or F16", entry.dtype))?;
-        Ok(Place { shard, entry, stored, transposed })
+        Ok(Place { shard, entry, stored, transposed, order: order.map(|(_, rows)| rows) })
     }
 }
 
@@ -347,11 +361,20 @@ impl Tensors for Weights {
     }
 
     fn read(&self, spec: &TensorSpec, rows: Range<usize>) -> Result<Vec<f32>, PrepareError> {
-        let Place { shard, entry, stored, transposed } = &self.places[&spec.name];
+        let Place { shard, entry, stored, transposed, order } = &self.places[&spec.name];
         let shard = &self.shards[*shard];
         let tensor = &shard.bytes()[entry.range.clone()];
-        let (all, columns) = matrix(spec);
+        let (_, columns) = matrix(spec);
         let width = stored.bytes();
+        if let (Some(order), false) = (order, *transposed) {
+            // A vector is one row, and its numbers are in that order.
+            let (rows, size) =
+                if spec.shape.len() == 1 { (0..order.len(), width) } else { (rows, columns * width) };
+            let bytes: Vec<u8> =
+                order[rows].iter().flat_map(|row| &tensor[row * size..(row + 1) * size]).copied().collect();
+            shard.release(entry.range.clone());
+            return Ok(decode(&bytes, *stored));
+        }
         if !transposed {
             let range = rows.start * columns * width..rows.end * columns * width;
             let values = decode(&tensor[range.clone()], *stored);
@@ -360,8 +383,14 @@ impl Tensors for Weights {
         }
         // The requested rows are columns of the source.
         let mut block = Vec::with_capacity(columns * rows.len());
-        for line in tensor.chunks_exact(all * width) {
-            block.extend(decode(&line[rows.start * width..rows.end * width], *stored));
+        for line in tensor.chunks_exact(tensor.len() / columns) {
+            match order {
+                None => block.extend(decode(&line[rows.start * width..rows.end * width], *stored)),
+                Some(order) => {
+                    let numbers = order[rows.clone()].iter().map(|at| &line[at * width..(at + 1) * width]);
+                    block.extend(decode(&numbers.flatten().copied().collect::<Vec<u8>>(), *stored));
+                }
+            }
         }
         shard.release(entry.range.clone());
         Ok(transpose(&block, columns, rows.len()))

@@ -31,7 +31,7 @@ const RENAMES: [(Option<Architecture>, &str, &str); 14] = [
 /// Prefixes of a body's names in a model with a head, longest first. They are each architecture's own: `transformer.` also
 /// begins distilbert's own names.
 fn bodies(architecture: Architecture) -> &'static [&'static str] {
-    use Architecture::{Bert, DistilBert, Gemma3, Gpt2, Mistral, Mpnet, NomicBert, Roberta};
+    use Architecture::{Bert, DistilBert, Gemma3, Gpt2, GptNeox, Mistral, Mpnet, NomicBert, Roberta};
     match architecture {
         Gemma3 | Mistral => &["model.language_model.", "language_model.", "model."],
         Gpt2 => &["transformer."],
@@ -40,6 +40,7 @@ fn bodies(architecture: Architecture) -> &'static [&'static str] {
         DistilBert => &["distilbert."],
         Mpnet => &["mpnet."],
         NomicBert => &["nomic_bert.", "bert."],
+        GptNeox => &["gpt_neox."],
         _ => &["model."],
     }
 }
@@ -67,8 +68,13 @@ fn position(name: &str, part: &str) -> Option<usize> {
 }
 
 /// The tensors that a tensor consists of, by their plain names: nomic_bert's queries, keys and values are one in the files
-/// of the code that was published with the model.
+/// of the code that was published with the model, and so are gpt_oss's experts.
 pub(crate) fn parts(plain: String, entry: Entry, architecture: Architecture) -> Vec<(String, Entry)> {
+    if let Some((layer, part)) =
+        plain.split_once("mlp.experts.").filter(|_| architecture == Architecture::GptOss)
+    {
+        return experts(layer, part, &entry).unwrap_or_else(|| vec![(plain, entry)]);
+    }
     const WHOLE: &str = "self_attn.qkv_proj";
     let at = position(&plain, WHOLE).filter(|_| architecture == Architecture::NomicBert);
     let (rows, bytes) = (entry.shape.first().copied().unwrap_or(0), entry.range.len());
@@ -85,6 +91,30 @@ pub(crate) fn parts(plain: String, entry: Entry, architecture: Architecture) -> 
         (name, Entry { dtype: entry.dtype.clone(), shape, range: start..start + bytes / 3 })
     });
     cut.collect()
+}
+
+/// The part of each expert: of `gate_up_proj` once as the gate and once as the other half.
+fn experts(layer: &str, part: &str, entry: &Entry) -> Option<Vec<(String, Entry)>> {
+    let (halves, kind): (&[&str], _) = match part {
+        "gate_up_proj" => (&["gate_proj", "up_proj"], "weight"),
+        "gate_up_proj_bias" => (&["gate_proj", "up_proj"], "bias"),
+        "down_proj" => (&["down_proj"], "weight"),
+        "down_proj_bias" => (&["down_proj"], "bias"),
+        _ => return None,
+    };
+    let (&count, shape) = entry.shape.split_first()?;
+    let bytes = entry.range.len().checked_div(count).filter(|bytes| bytes * count == entry.range.len())?;
+    let each =
+        (0..count.min(entry.range.len())).flat_map(|expert| halves.iter().map(move |half| (expert, half)));
+    let one = |(expert, half): (usize, &&str)| {
+        let start = entry.range.start + expert * bytes;
+        let range = start..start + bytes;
+        (
+            format!("{layer}mlp.experts.{expert}.{half}.{kind}"),
+            Entry { dtype: entry.dtype.clone(), shape: shape.to_vec(), range },
+        )
+    };
+    Some(each.map(one).collect())
 }
 
 /// Why a tensor with such a name is not read, by the beginning or the end of the name.
@@ -118,9 +148,17 @@ pub(crate) fn foreign(name: &str) -> Option<&'static str> {
 
 /// Constants that older versions of transformers saved with the weights.
 pub(crate) fn is_buffer(plain: &str) -> bool {
-    [".attn.bias", ".attn.masked_bias", "inv_freq", "embeddings.position_ids", "embeddings.token_type_ids"]
-        .iter()
-        .any(|part| plain.ends_with(part))
+    [
+        ".attn.bias",
+        ".attn.masked_bias",
+        ".attention.bias",
+        ".attention.masked_bias",
+        "inv_freq",
+        "embeddings.position_ids",
+        "embeddings.token_type_ids",
+    ]
+    .iter()
+    .any(|part| plain.ends_with(part))
         || position(plain, "rotary_emb").is_some()
 }
 

@@ -429,6 +429,7 @@ const BERT: Parts = Parts {
     behind: ["attention.output.LayerNorm", "output.LayerNorm"],
     head: ["bert.pooler.dense", "classifier"],
     of_tokens: "classifier",
+    ..LLAMA
 };
 
 const ROBERTA: Parts = Parts { body: "roberta.", head: ["classifier.dense", "classifier.out_proj"], ..BERT };

@@ -152,6 +152,10 @@ impl<'a> Fields<'a> {
         self.each(name, "a number", Value::as_f64)?.ok_or_else(|| Self::missing(name))
     }
 
+    pub(super) fn optional_counts(&self, name: &str) -> Result<Option<Vec<usize>>, BundleError> {
+        self.each(name, "a whole number", |value| value.as_u64().map(|count| count as usize))
+    }
+
     pub(super) fn optional_texts(&self, name: &str) -> Result<Option<Vec<&'a str>>, BundleError> {
         self.each(name, "a string", Value::as_str)
     }
@@ -203,9 +207,9 @@ const HARMLESS: &str = "
 
     initializer_range initializer_cutoff_factor initializer_factor mlp_init_std attention_dropout
     attention_probs_dropout_prob hidden_dropout_prob hidden_dropout attn_pdrop embd_pdrop resid_pdrop dropout
-    embedding_dropout mlp_dropout qa_dropout seq_classif_dropout classifier_dropout classifier_dropout_prob
+    embedding_dropout residual_dropout mlp_dropout qa_dropout seq_classif_dropout classifier_dropout classifier_dropout_prob
     summary_first_dropout summary_last_dropout layerdrop sparse_prediction sparse_pred_ignore_index loss_type z_loss
-    router_aux_loss_coef pad_vocab_size_multiple vocab_size_or_config_json_file pretraining_tp
+    router_aux_loss_coef router_jitter_noise pad_vocab_size_multiple vocab_size_or_config_json_file pretraining_tp
 
     bos_token_id eos_token_id pad_token_id sep_token_id cls_token_id decoder_start_token_id forced_bos_token_id
     forced_eos_token_id do_sample temperature top_k top_p typical_p num_beams num_beam_groups diversity_penalty
@@ -227,7 +231,8 @@ const OFF: &str = "
     attention_bias mlp_bias qkv_bias use_qkv_bias lm_head_bias mlp_fc1_bias mlp_fc2_bias use_sliding_window use_mrope
     is_decoder is_encoder_decoder add_cross_attention tie_encoder_decoder use_bidirectional_attention
     scale_attn_by_inverse_layer_idx use_qk_norm alibi new_decoder_architecture parallel_attn parallel_block prenorm
-    causal use_rms_norm residual_in_fp32 mup_scale use_logit_cap rope_interleaved rotary_emb_interleaved";
+    causal use_rms_norm residual_in_fp32 mup_scale use_logit_cap rope_interleaved rotary_emb_interleaved qk_layernorm
+    output_router_logits";
 
 /// Harmless while they are true.
 const ON: &str = "is_causal scale_attn_weights use_pooler rms_norm use_rope";

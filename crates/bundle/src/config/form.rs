@@ -27,6 +27,10 @@ pub enum NormPlacement {
 #[serde(default)]
 pub struct Form {
     pub norms: NormPlacement,
+    /// The MLP's input is that of attention, not the sum with its output, and is normed with it if the MLP has no norm of
+    /// its own: x + attention(norm(x)) + mlp(norm(x)).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub parallel: bool,
     /// LayerNorms have no biases, like RMSNorms.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub norm_without_bias: bool,
@@ -42,6 +46,9 @@ pub struct Form {
     /// Scores are c · tanh(score / c).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention_cap: Option<f64>,
+    /// Each head has a number beside the scores of its keys, of which the softmax takes the exponential, too.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub sinks: bool,
     /// Leading dimensions of a head that are rotated; all if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotated: Option<usize>,
@@ -149,7 +156,7 @@ impl Form {
 
 /// The form of `config`. Its sizes have been checked.
 pub(super) fn form(config: &ModelConfig, fields: &Fields<'_>) -> Result<Form, BundleError> {
-    use Architecture::{Gemma2, Gemma3, Granite, Olmo2};
+    use Architecture::{Cohere, Gemma2, Gemma3, Glm4, GptNeox, GptOss, Granite, Olmo2, Phi, Stablelm};
     let architecture = config.architecture;
     let gemma = matches!(architecture, Gemma2 | Gemma3);
     if gemma && fields.flag("use_bidirectional_attention", false)? {
@@ -157,12 +164,20 @@ pub(super) fn form(config: &ModelConfig, fields: &Fields<'_>) -> Result<Form, Bu
     }
     let mut form = Form {
         norms: match architecture {
-            Gemma2 | Gemma3 => NormPlacement::Both,
+            Gemma2 | Gemma3 | Glm4 => NormPlacement::Both,
             Olmo2 => NormPlacement::After,
             _ => NormPlacement::Before,
         },
         norm_offset: if gemma { 1.0 } else { 0.0 },
         whole_qk_norm: architecture == Olmo2,
+        norm_without_bias: architecture == Cohere,
+        parallel: match architecture {
+            Phi | Cohere => true,
+            GptNeox => fields.flag("use_parallel_residual", true)?,
+            Stablelm => fields.flag("use_parallel_residual", false)?,
+            _ => false,
+        },
+        sinks: architecture == GptOss,
         ..Form::default()
     };
     if gemma {
@@ -180,6 +195,10 @@ pub(super) fn form(config: &ModelConfig, fields: &Fields<'_>) -> Result<Form, Bu
         form.embedding_multiplier = multiplier(fields, "embedding_multiplier")?;
         form.residual_multiplier = multiplier(fields, "residual_multiplier")?;
         form.logits_multiplier = multiplier(fields, "logits_scaling")?.map(f64::recip);
+    }
+    if architecture == Cohere {
+        form.logits_multiplier =
+            Some(positive(fields, "logit_scale", 0.0625)?).filter(|&number| number != 1.0);
     }
     Ok(form)
 }
@@ -256,19 +275,23 @@ fn one_for_each_layer<T>(layers: usize, name: &str, list: Vec<T>) -> Result<Vec<
 }
 
 fn windows(config: &mut ModelConfig, fields: &Fields<'_>) -> Result<(), BundleError> {
-    use Architecture::{Dream, Gemma2, Gemma3, Mistral, Phi3, Qwen2, Qwen3, Smollm3};
+    use Architecture::{
+        Dream, Gemma2, Gemma3, GptOss, Mistral, Mixtral, Phi3, Qwen2, Qwen2Moe, Qwen3, Qwen3Moe, Smollm3,
+        Starcoder2,
+    };
     let (name, architecture) = ("sliding_window", config.architecture);
     let listed = layer_types(config.layers.len(), fields)?;
     let usual: Vec<bool> = usual_layers(config, fields)?;
     // 4096 is the default of the class, for an absent field.
     let window = match architecture {
         Mistral => fields.count_unless_null(name, Some(4096))?,
-        Phi3 => fields.optional_count(name)?,
+        Phi3 | Mixtral | Starcoder2 => fields.optional_count(name)?,
+        GptOss => Some(fields.optional_count(name)?.unwrap_or(128)),
         Gemma2 | Gemma3 => match fields.count_unless_null(name, Some(4096))? {
             Some(window) => Some(window),
             None => return refused(format!("field {name:?} is null; it must be a number")),
         },
-        Qwen2 | Qwen3 | Smollm3 | Dream => {
+        Qwen2 | Qwen3 | Qwen2Moe | Qwen3Moe | Smollm3 | Dream => {
             let slides_at_all = fields.flag("use_sliding_window", false)?;
             let default = Some(4096).filter(|_| architecture != Smollm3);
             fields.count_unless_null(name, default)?.filter(|_| slides_at_all)
@@ -278,7 +301,9 @@ fn windows(config: &mut ModelConfig, fields: &Fields<'_>) -> Result<(), BundleEr
     let lists = |kind: bool| listed.as_ref().is_some_and(|layers| layers.contains(&kind));
     let reason = match (architecture, window) {
         (_, None) if lists(true) => "layers of the type \"sliding_attention\" have no window here",
-        (Mistral | Phi3, Some(window)) if lists(false) && window < config.max_positions => {
+        (Mistral | Mixtral | Phi3 | Starcoder2, Some(window))
+            if lists(false) && window < config.max_positions =>
+        {
             "layers of the type \"full_attention\" are not supported: all layers have the sliding_window"
         }
         _ => "",
@@ -337,9 +362,11 @@ fn usual_layers(config: &ModelConfig, fields: &Fields<'_>) -> Result<Vec<bool>, 
     }
     let full_layers = fields.optional_count("max_window_layers")?.unwrap_or(28);
     let slides = |(index, layer): (usize, &Block)| match config.architecture {
-        Architecture::Gemma2 => index.is_multiple_of(2),
+        Architecture::Gemma2 | Architecture::GptOss => index.is_multiple_of(2),
         Architecture::Gemma3 => !(index + 1).is_multiple_of(pattern),
-        Architecture::Qwen2 | Architecture::Qwen3 | Architecture::Dream => index >= full_layers,
+        Architecture::Qwen2 | Architecture::Qwen2Moe | Architecture::Qwen3 | Architecture::Dream => {
+            index >= full_layers
+        }
         Architecture::Smollm3 => layer.rotation.is_none(),
         _ => true,
     };

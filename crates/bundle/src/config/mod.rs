@@ -5,6 +5,7 @@
 
 mod earlier;
 mod encoder;
+mod experts;
 mod fields;
 mod form;
 mod model;
@@ -18,7 +19,7 @@ use encoder::Class;
 pub use encoder::Encoder;
 pub use form::{Dense, Form, Head, HeadActivation, NormPlacement, RelativePositions, Scored};
 pub use model::{Architecture, BLOCKS, Dtype, GRAPH_FILE, Graph, GraphInput, GraphOutput, ModelConfig, Size};
-pub use names::{HeadNames, LayerNames, LinearNames, NormNames, TensorSpec};
+pub use names::{ExpertNames, HeadNames, LayerNames, LinearNames, NormNames, TensorSpec};
 pub use read::StoredTensor;
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +81,30 @@ pub struct Block {
 #[serde(rename_all = "snake_case")]
 pub enum Feed {
     Mlp(Mlp),
+    /// Of several MLPs, each token goes through those that a router chooses for it.
+    Experts(Experts),
+}
+
+/// The numbers of [`Experts::clamped`].
+pub const SWIGLU_LIMIT: f64 = 7.0;
+pub const SWIGLU_ALPHA: f64 = 1.702;
+
+/// A mixture of experts. The router's logits, a linear layer of the input, choose the `top` experts with the largest; the
+/// outputs of these are added, each times its weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Experts {
+    pub count: usize,
+    /// Experts that a token goes through.
+    pub top: usize,
+    pub each: Mlp,
+    /// An expert's weight is its share in the softmax over all logits; if set, over those of the chosen experts alone.
+    pub normalised: bool,
+    pub router_bias: bool,
+    /// In place of act(gate) · up of each: g · σ(α g) · (u + 1), where g is the gate, at most the limit, and u is up, within
+    /// the limit on both sides ([`SWIGLU_ALPHA`], [`SWIGLU_LIMIT`]; gpt-oss).
+    pub clamped: bool,
+    /// An MLP that all tokens go through, too, times the sigmoid of one more linear layer of the input.
+    pub shared: Option<Mlp>,
 }
 
 /// down(act(gate(x)) · up(x)) with a gate, and down(act(up(x))) without.
@@ -122,10 +147,19 @@ impl LayerAttention {
 }
 
 impl ModelConfig {
-    /// The MLP of a layer.
+    /// The MLP that all tokens of a layer go through; of a layer with experts and no such MLP, one of the experts.
     pub fn mlp(&self, index: usize) -> Mlp {
-        let Feed::Mlp(mlp) = self.layers[index].feed;
-        mlp
+        match self.layers[index].feed {
+            Feed::Mlp(mlp) => mlp,
+            Feed::Experts(experts) => experts.shared.unwrap_or(experts.each),
+        }
+    }
+
+    pub fn experts(&self, index: usize) -> Option<Experts> {
+        match self.layers[index].feed {
+            Feed::Mlp(_) => None,
+            Feed::Experts(experts) => Some(experts),
+        }
     }
 
     pub fn layer_attention(&self, index: usize) -> LayerAttention {
@@ -168,6 +202,11 @@ pub enum Feature {
     FusedGateUp,
     RelativePositions,
     Encoder,
+    ParallelBlocks,
+    NormWithoutBias,
+    HeadBias,
+    Experts,
+    Sinks,
 }
 
 impl Feature {
@@ -202,6 +241,11 @@ impl Feature {
             Feature::RelativePositions => {
                 ("relative_positions", "scores of attention that depend on how far apart tokens are")
             }
+            Feature::ParallelBlocks => ("parallel_blocks", "an MLP beside attention, not behind it"),
+            Feature::NormWithoutBias => ("norm_without_bias", "LayerNorms without biases"),
+            Feature::HeadBias => ("head_bias", "a bias of its head"),
+            Feature::Experts => ("experts", "a mixture of experts"),
+            Feature::Sinks => ("sinks", "sinks of attention"),
             Feature::Encoder => {
                 ("encoder", "an encoder's embeddings and norms, and no head over a vocabulary")
             }
@@ -231,6 +275,12 @@ impl ModelConfig {
             (Feature::LogitsCap, form.logits_cap.is_some()),
             (Feature::RelativePositions, self.relative_bias().is_some()),
             (Feature::Encoder, self.encodes()),
+            (Feature::ParallelBlocks, form.parallel),
+            // Every engine that encodes computes it.
+            (Feature::NormWithoutBias, form.norm_without_bias && !self.encodes()),
+            (Feature::HeadBias, self.head_bias),
+            (Feature::Experts, (0..self.layers.len()).any(|index| self.experts(index).is_some())),
+            (Feature::Sinks, form.sinks),
             (Feature::FusedGateUp, (0..self.layers.len()).any(|index| self.has_fused_gate(index))),
         ];
         has.into_iter().filter_map(|(feature, has)| has.then_some(feature)).collect()

@@ -26,6 +26,18 @@ pub enum Architecture {
     Olmo2,
     Smollm3,
     Granite,
+    Phi,
+    GptNeox,
+    Stablelm,
+    Starcoder2,
+    Cohere,
+    Glm,
+    Glm4,
+    /// A mixture of experts, as are the next three.
+    Qwen2Moe,
+    Qwen3Moe,
+    Mixtral,
+    GptOss,
     /// Masked diffusion: a Qwen2 body that attends both ways (Ye and others 2025). DiffuCoder has this `model_type` too.
     Dream,
     /// An encoder (Devlin and others 2018).
@@ -43,7 +55,7 @@ pub enum Architecture {
 
 /// Every supported `model_type`, and the beginning of the names of its classes. Those after `llama` are llama's in all but
 /// their name.
-const MODEL_TYPES: [(&str, Architecture, &[&str]); 26] = [
+const MODEL_TYPES: [(&str, Architecture, &[&str]); 37] = [
     ("llama", Architecture::Llama, &["Llama", "LLaMA"]),
     ("aquila", Architecture::Llama, &["Aquila", "Llama"]),
     ("falcon3", Architecture::Llama, &["Falcon3", "Llama"]),
@@ -61,6 +73,17 @@ const MODEL_TYPES: [(&str, Architecture, &[&str]); 26] = [
     ("olmo2", Architecture::Olmo2, &["Olmo2"]),
     ("smollm3", Architecture::Smollm3, &["SmolLM3"]),
     ("granite", Architecture::Granite, &["Granite"]),
+    ("phi", Architecture::Phi, &["Phi"]),
+    ("gpt_neox", Architecture::GptNeox, &["GPTNeoX"]),
+    ("stablelm", Architecture::Stablelm, &["StableLm"]),
+    ("starcoder2", Architecture::Starcoder2, &["Starcoder2"]),
+    ("cohere", Architecture::Cohere, &["Cohere"]),
+    ("glm", Architecture::Glm, &["Glm"]),
+    ("glm4", Architecture::Glm4, &["Glm4"]),
+    ("qwen2_moe", Architecture::Qwen2Moe, &["Qwen2Moe"]),
+    ("qwen3_moe", Architecture::Qwen3Moe, &["Qwen3Moe"]),
+    ("mixtral", Architecture::Mixtral, &["Mixtral"]),
+    ("gpt_oss", Architecture::GptOss, &["GptOss"]),
     ("Dream", Architecture::Dream, &["Dream"]),
     ("bert", Architecture::Bert, &["Bert"]),
     ("roberta", Architecture::Roberta, &["Roberta", "XLMRoberta", "Camembert"]),
@@ -109,6 +132,9 @@ pub struct ModelConfig {
     pub rotations: Vec<Rotary>,
     pub qkv_bias: bool,
     pub output_bias: bool,
+    /// Of the head over the vocabulary.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub head_bias: bool,
     /// RMSNorm over each head of q and k, before the rotation, or over all heads ([`Form::whole_qk_norm`]).
     pub qk_norm: bool,
     /// The output head shares the embedding's weight.

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::form::{NormPlacement, Scored};
 use super::model::{Architecture, ModelConfig};
+use super::{Experts, Feed};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorSpec {
@@ -49,12 +50,29 @@ pub struct LayerNames {
     pub post_attention_norm: Option<NormNames>,
     /// Before the MLP.
     pub mlp_norm: Option<NormNames>,
-    /// `[gate, up]` of a gated MLP, or one already fused tensor of both; otherwise `[up]`.
+    /// `[gate, up]` of a gated MLP, or one already fused tensor of both; otherwise `[up]`. The MLP is the one that all
+    /// tokens go through: a layer of experts alone has no tensors here.
     pub gate_up: LinearNames,
     pub down: LinearNames,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experts: Option<ExpertNames>,
+    /// `[heads]`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sinks: Option<String>,
     /// After the MLP.
     #[serde(rename = "mlp_norm_behind", skip_serializing_if = "Option::is_none")]
     pub post_mlp_norm: Option<NormNames>,
+}
+
+/// The tensors of a mixture of experts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ExpertNames {
+    /// `[experts, hidden]`
+    pub router: LinearNames,
+    /// `[1, hidden]`: how much of the MLP that all tokens go through is added.
+    pub shared_gate: Option<LinearNames>,
+    /// `gate_up` and `down` of each.
+    pub each: Vec<[LinearNames; 2]>,
 }
 
 /// The names of an architecture.
@@ -79,7 +97,26 @@ pub(super) struct Parts {
     pub(super) head: [&'static str; 2],
     /// The one that scores tokens.
     pub(super) of_tokens: &'static str,
+    /// The head over the vocabulary.
+    pub(super) lm_head: &'static str,
+    pub(super) experts: ExpertParts,
 }
+
+/// The names of a layer's experts.
+pub(super) struct ExpertParts {
+    router: &'static str,
+    /// Before the number of an expert, and behind it its parts.
+    each: &'static str,
+    gate_up: [&'static str; 2],
+    down: &'static str,
+}
+
+/// Of the MLP that all tokens go through, beside experts.
+const SHARED: ([&str; 2], &str, &str) = (
+    ["mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"],
+    "mlp.shared_expert.down_proj",
+    "mlp.shared_expert_gate",
+);
 
 pub(super) const LLAMA: Parts = Parts {
     body: "",
@@ -97,11 +134,59 @@ pub(super) const LLAMA: Parts = Parts {
     behind: ["post_attention_layernorm", "post_feedforward_layernorm"],
     head: ["", "score"],
     of_tokens: "score",
+    lm_head: "lm_head",
+    experts: ExpertParts {
+        router: "mlp.gate",
+        each: "mlp.experts",
+        gate_up: ["gate_proj", "up_proj"],
+        down: "down_proj",
+    },
 };
 
 const GEMMA: Parts = Parts { before: ["input_layernorm", "pre_feedforward_layernorm"], ..LLAMA };
 
 const PHI3: Parts = Parts { qkv: &["self_attn.qkv_proj"], gate_up: &["mlp.gate_up_proj"], ..LLAMA };
+
+const PHI: Parts = Parts {
+    output: "self_attn.dense",
+    gate_up: &["mlp.fc1"],
+    down: "mlp.fc2",
+    final_norm: "model.final_layernorm",
+    ..ONE_NORM
+};
+
+/// Attention and MLP share a norm.
+const ONE_NORM: Parts = Parts { before: ["input_layernorm", ""], ..LLAMA };
+
+const GPT_NEOX: Parts = Parts {
+    embedding: "gpt_neox.embed_in",
+    final_norm: "gpt_neox.final_layer_norm",
+    layers: "gpt_neox.layers",
+    qkv: &["attention.query_key_value"],
+    output: "attention.dense",
+    gate_up: &["mlp.dense_h_to_4h"],
+    down: "mlp.dense_4h_to_h",
+    lm_head: "embed_out",
+    ..LLAMA
+};
+
+const STARCODER2: Parts = Parts { gate_up: &["mlp.c_fc"], down: "mlp.c_proj", ..LLAMA };
+
+const GLM: Parts = Parts { gate_up: PHI3.gate_up, ..LLAMA };
+
+const GLM4: Parts = Parts { behind: ["post_self_attn_layernorm", "post_mlp_layernorm"], ..GLM };
+
+const MIXTRAL: Parts = Parts {
+    experts: ExpertParts {
+        router: "block_sparse_moe.gate",
+        each: "block_sparse_moe.experts",
+        gate_up: ["w1", "w3"],
+        down: "w2",
+    },
+    ..LLAMA
+};
+
+const GPT_OSS: Parts = Parts { experts: ExpertParts { router: "mlp.router", ..LLAMA.experts }, ..LLAMA };
 
 const GPT2: Parts = Parts {
     embedding: "transformer.wte",
@@ -122,6 +207,15 @@ impl ModelConfig {
             Architecture::Gemma2 | Architecture::Gemma3 => &GEMMA,
             Architecture::Phi3 => &PHI3,
             Architecture::Gpt2 => &GPT2,
+            Architecture::Phi => &PHI,
+            Architecture::Cohere => &ONE_NORM,
+            Architecture::Stablelm if self.form.parallel => &ONE_NORM,
+            Architecture::GptNeox => &GPT_NEOX,
+            Architecture::Starcoder2 => &STARCODER2,
+            Architecture::Glm => &GLM,
+            Architecture::Glm4 => &GLM4,
+            Architecture::Mixtral => &MIXTRAL,
+            Architecture::GptOss => &GPT_OSS,
             architecture => architecture.encoder_parts().unwrap_or(&LLAMA),
         }
     }
@@ -156,7 +250,11 @@ impl ModelConfig {
 
     /// The output head's weight, `[vocabulary, hidden]`, of a decoder: the embedding itself if they are tied.
     pub fn lm_head(&self) -> String {
-        if self.tied_embeddings { self.embedding() } else { "lm_head.weight".into() }
+        if self.tied_embeddings { self.embedding() } else { format!("{}.weight", self.parts().lm_head) }
+    }
+
+    pub fn lm_head_bias(&self) -> Option<String> {
+        self.head_bias.then(|| format!("{}.bias", self.parts().lm_head))
     }
 
     pub fn head(&self) -> Option<HeadNames> {
@@ -175,11 +273,18 @@ impl ModelConfig {
         let at = |part: &str| self.at(&format!("{}.{index}.{part}", parts.layers));
         let placement = self.form.norms;
         let has_before = matches!(placement, NormPlacement::Before | NormPlacement::Both);
-        let norms =
-            |names: [&str; 2], is_there: bool| names.map(|part| is_there.then(|| self.norm(&at(part))));
+        let norms = |names: [&str; 2], is_there: bool| {
+            names.map(|part| (is_there && !part.is_empty()).then(|| self.norm(&at(part))))
+        };
         let [attention_norm, mlp_norm] = norms(parts.before, has_before);
         let [post_attention_norm, post_mlp_norm] = norms(parts.behind, placement != NormPlacement::Before);
-        let mlp = self.mlp(index);
+        let (gate_up, down) = match self.layers[index].feed {
+            Feed::Mlp(mlp) => (linear(parts.gate_up, mlp.bias, at), linear(&[parts.down], mlp.bias, at)),
+            Feed::Experts(Experts { shared: Some(mlp), .. }) => {
+                (linear(&SHARED.0, mlp.bias, at), linear(&[SHARED.1], mlp.bias, at))
+            }
+            Feed::Experts(_) => (linear(&[], false, at), linear(&[], false, at)),
+        };
         // With norms before blocks, a norm of the embeddings is the first layer's.
         let has_first = index > 0 || self.embedding_norm().is_none();
         LayerNames {
@@ -190,15 +295,32 @@ impl ModelConfig {
             output: linear(&[parts.output], self.output_bias, at),
             post_attention_norm,
             mlp_norm,
-            gate_up: linear(parts.gate_up, mlp.bias, at),
-            down: linear(&[parts.down], mlp.bias, at),
+            gate_up,
+            down,
+            experts: self.experts(index).map(|experts| self.expert_names(&experts, at)),
+            sinks: self.form.sinks.then(|| at("self_attn.sinks")),
             post_mlp_norm,
+        }
+    }
+
+    fn expert_names(&self, experts: &Experts, at: impl Fn(&str) -> String) -> ExpertNames {
+        let (parts, bias) = (&self.parts().experts, experts.each.bias);
+        let of = |expert: usize, names: &[&str]| {
+            linear(names, bias, |part| at(&format!("{}.{expert}.{part}", parts.each)))
+        };
+        ExpertNames {
+            router: linear(&[parts.router], experts.router_bias, &at),
+            shared_gate: experts.shared.map(|_| linear(&[SHARED.2], false, &at)),
+            each: (0..experts.count)
+                .map(|expert| [of(expert, &parts.gate_up), of(expert, &[parts.down])])
+                .collect(),
         }
     }
 
     /// Whether a layer has a gate in one tensor with the other half of its MLP.
     pub(super) fn has_fused_gate(&self, index: usize) -> bool {
-        self.mlp(index).gated && self.layer(index).gate_up.weights.len() == 1
+        matches!(self.layers[index].feed, Feed::Mlp(mlp) if mlp.gated)
+            && self.layer(index).gate_up.weights.len() == 1
     }
 
     /// Every tensor in a bundle of this model, in file order.
@@ -253,6 +375,9 @@ impl ModelConfig {
                     add(name, &[if self.form.whole_qk_norm { rows } else { self.head_dim }]);
                 }
             }
+            if let Some(name) = &layer.sinks {
+                add(name, &[self.heads]);
+            }
             linear(&mut add, &layer.output, &[hidden], q_rows);
             norm(&mut add, layer.post_attention_norm.as_ref());
             norm(&mut add, layer.mlp_norm.as_ref());
@@ -260,6 +385,19 @@ impl ModelConfig {
             let rows = if self.has_fused_gate(index) { 2 * mlp.width } else { mlp.width };
             linear(&mut add, &layer.gate_up, &[rows, rows], hidden);
             linear(&mut add, &layer.down, &[hidden], mlp.width);
+            if let (Some(names), Some(experts)) = (&layer.experts, self.experts(index)) {
+                linear(&mut add, &names.router, &[experts.count], hidden);
+                if let Some(gate) = &names.shared_gate {
+                    linear(&mut add, gate, &[1], hidden);
+                }
+                let width = experts.each.width;
+                for [gate_up, _] in &names.each {
+                    linear(&mut add, gate_up, &[width, width], hidden);
+                }
+                for [_, down] in &names.each {
+                    linear(&mut add, down, &[hidden], width);
+                }
+            }
             norm(&mut add, layer.post_mlp_norm.as_ref());
         }
         if self.has_final_norm() {
@@ -276,7 +414,43 @@ impl ModelConfig {
         if !self.tied_embeddings {
             add(&self.lm_head(), &[self.vocab_size, hidden]);
         }
+        if let Some(name) = self.lm_head_bias() {
+            add(&name, &[self.vocab_size]);
+        }
         specs
+    }
+}
+
+// Tensors whose rows a bundle has in another order than the source.
+
+impl ModelConfig {
+    /// How many rows the source's tensor has, and which of them each row of the bundle's is, where they differ. A bundle
+    /// has queries before keys before values, heads that are rotated by halves, and a gate in front of the other half.
+    pub fn source_rows(&self, name: &str) -> Option<(usize, Vec<usize>)> {
+        let has = |part: &str| name.split('.').any(|word| word == part);
+        let (dim, rotated) = (self.head_dim, self.rotary_dim());
+        match self.architecture {
+            Architecture::GptNeox if has("query_key_value") => {
+                let parts = (0..3).flat_map(|part| (0..self.heads).map(move |head| 3 * head + part));
+                let rows: Vec<usize> = parts.flat_map(|at| at * dim..(at + 1) * dim).collect();
+                Some((rows.len(), rows))
+            }
+            Architecture::Cohere | Architecture::Glm | Architecture::Glm4
+                if has("q_proj") || has("k_proj") =>
+            {
+                let heads = if has("q_proj") { self.heads } else { self.kv_heads };
+                let evens_and_odds = (0..rotated).step_by(2).chain((1..rotated).step_by(2));
+                let head: Vec<usize> = evens_and_odds.chain(rotated..dim).collect();
+                let rows = (0..heads).flat_map(|at| head.iter().map(move |row| at * dim + row));
+                Some((heads * dim, rows.collect()))
+            }
+            Architecture::GptOss if has("gate_proj") || has("up_proj") => {
+                let width = self.layers.first().map_or(0, |_| self.mlp(0).width);
+                let first = usize::from(has("up_proj"));
+                Some((2 * width, (0..width).map(|row| 2 * row + first).collect()))
+            }
+            _ => None,
+        }
     }
 }
 

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::fields::{Fields, Read};
 use super::model::{self, Architecture, BLOCKS, Graph, ModelConfig};
-use super::{Block, Class, Feed, Mlp, activation, even_share, form, refused, rope};
+use super::{Block, Class, Feed, Mlp, activation, even_share, experts, form, refused, rope};
 use crate::quantised::{INT4_GROUP, NF4_BLOCK, scale_name, scale_shape};
-use crate::{BlockKind, BundleError, Element, Precision, config};
+use crate::{BlockKind, BundleError, Element, Precision};
 
 /// The products of sizes, here and in every engine, must not overflow on a malicious header.
 const MAX_SIZE: usize = (1 << 28) - 1;
@@ -146,7 +146,11 @@ impl ModelConfig {
         let wide = |count: usize| count as u128;
         let (hidden, heads) = (wide(self.hidden_size), wide(self.heads) + wide(self.kv_heads));
         let attention = 2 * heads * wide(self.head_dim) * hidden;
-        let mlps = (0..self.layers.len()).map(|index| attention + 3 * wide(self.mlp(index).width) * hidden);
+        let mlps = (0..self.layers.len()).map(|index| {
+            let experts =
+                self.experts(index).map_or(0, |experts| wide(experts.count) * wide(experts.each.width));
+            attention + 3 * (wide(self.mlp(index).width) + experts) * hidden
+        });
         let positions = if self.rotations.is_empty() { wide(self.max_positions) } else { 0 };
         let types = wide(self.token_types());
         mlps.sum::<u128>() + (2 * wide(self.vocab_size) + positions + types) * hidden
@@ -203,7 +207,10 @@ fn gpt2(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
 
 /// Any decoder but gpt2's, still without its form.
 fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
-    use Architecture::{Dream, Gemma2, Gemma3, Granite, Llama, Mistral, Olmo2, Phi3, Qwen2, Qwen3, Smollm3};
+    use Architecture::{
+        Cohere, Dream, Gemma2, Gemma3, Glm, Glm4, GptNeox, GptOss, Granite, Llama, Mistral, Mixtral, Olmo2,
+        Phi, Phi3, Qwen2, Qwen2Moe, Qwen3, Qwen3Moe, Smollm3, Stablelm, Starcoder2,
+    };
     // Defaults for absent fields are transformers'.
     let count = |name: &str, of_gemma3: usize| match fields.optional_count(name)? {
         None if architecture == Gemma3 => Ok(of_gemma3),
@@ -215,50 +222,78 @@ fn decoder(architecture: Architecture, fields: &Fields<'_>) -> Result<ModelConfi
     let head_dim = match (fields.optional_count("head_dim")?, architecture) {
         (Some(given), _) => given,
         (None, Gemma2 | Gemma3) => 256,
-        (None, Qwen3) => 128,
+        (None, Qwen3 | Glm | Glm4) => 128,
+        (None, GptOss) => 64,
         (None, _) => even_share(hidden_size, heads)?,
     };
     // null means as many as heads of queries.
     let usual_kv_heads = match architecture {
         Gemma2 | Gemma3 | Smollm3 => Some(4),
-        Mistral => Some(8),
-        Qwen2 | Qwen3 | Dream => Some(32),
+        Mistral | Mixtral | GptOss => Some(8),
+        Qwen2 | Qwen3 | Dream | Stablelm => Some(32),
+        Glm | Glm4 | Starcoder2 => Some(2),
+        Qwen2Moe => Some(16),
+        Qwen3Moe => Some(4),
         _ => None,
     };
-    let usual_epsilon = if matches!(architecture, Olmo2 | Phi3) { 1e-5 } else { 1e-6 };
-    let is_usually_tied = matches!(architecture, Gemma2 | Gemma3 | Smollm3);
+    let (epsilon, usual_epsilon) = match architecture {
+        Phi | GptNeox | Stablelm | Cohere => ("layer_norm_eps", 1e-5),
+        Starcoder2 => ("norm_epsilon", 1e-5),
+        Olmo2 | Phi3 | Mixtral | GptOss => ("rms_norm_eps", 1e-5),
+        Glm | Glm4 => ("rms_norm_eps", 1.5625e-7),
+        _ => ("rms_norm_eps", 1e-6),
+    };
+    let is_usually_tied = matches!(architecture, Gemma2 | Gemma3 | Smollm3 | Starcoder2 | Cohere);
     if matches!(architecture, Qwen2 | Dream) {
         fields.ignore(&["attention_bias"]);
     }
-    let attention_bias = match architecture {
-        Qwen2 | Dream => true,
-        Mistral | Phi3 => false,
-        _ => fields.flag("attention_bias", false)?,
+    // Of queries, keys and values, and of the layer behind attention.
+    let [qkv_bias, output_bias] = match architecture {
+        Qwen2 | Dream => [true, false],
+        Mistral | Phi3 | Mixtral => [false; 2],
+        Phi => [true; 2],
+        GptNeox | GptOss => [fields.flag("attention_bias", true)?; 2],
+        Glm | Glm4 => [fields.flag("attention_bias", true)?, false],
+        Qwen2Moe => [fields.flag("qkv_bias", true)?, false],
+        Stablelm => [fields.flag("use_qkv_bias", false)?, false],
+        Starcoder2 => [fields.flag("use_bias", true)?; 2],
+        _ => [fields.flag("attention_bias", false)?; 2],
     };
-    let activation = match architecture {
-        Gemma2 | Gemma3 => fields.optional_text("hidden_activation")?.unwrap_or("gelu_pytorch_tanh"),
-        _ => fields.optional_text("hidden_act")?.unwrap_or("silu"),
+    let (name, usual) = match architecture {
+        Gemma2 | Gemma3 => ("hidden_activation", "gelu_pytorch_tanh"),
+        Phi => ("hidden_act", "gelu_new"),
+        GptNeox => ("hidden_act", "gelu"),
+        Starcoder2 => ("hidden_act", "gelu_pytorch_tanh"),
+        _ => ("hidden_act", "silu"),
     };
     let mlp = Mlp {
         width: fields.count("intermediate_size")?,
-        activation: config::activation(activation)?,
-        gated: true,
-        bias: matches!(architecture, Llama | Smollm3 | Granite) && fields.flag("mlp_bias", false)?,
+        activation: activation(fields.optional_text(name)?.unwrap_or(usual))?,
+        gated: !matches!(architecture, Phi | GptNeox | Starcoder2),
+        bias: match architecture {
+            Llama | Smollm3 | Granite => fields.flag("mlp_bias", false)?,
+            Phi | GptNeox => true,
+            Starcoder2 => qkv_bias,
+            _ => false,
+        },
     };
+    let mut layers = layers(fields.count("num_hidden_layers")?, Some(0), mlp)?;
+    experts::give(architecture, fields, &mut layers)?;
     Ok(ModelConfig {
         architecture,
         hidden_size,
-        layers: layers(fields.count("num_hidden_layers")?, Some(0), mlp)?,
+        layers,
         heads,
         kv_heads: fields.count_unless_null("num_key_value_heads", usual_kv_heads)?.unwrap_or(heads),
         head_dim,
         vocab_size: count("vocab_size", 262_208)?,
         max_positions: count("max_position_embeddings", 131_072)?,
-        rms_norm: true,
-        norm_epsilon: fields.epsilon("rms_norm_eps", usual_epsilon)?,
-        qkv_bias: attention_bias,
-        output_bias: attention_bias && !matches!(architecture, Qwen2 | Dream),
-        qk_norm: matches!(architecture, Qwen3 | Gemma3 | Olmo2),
+        rms_norm: !matches!(architecture, Phi | GptNeox | Stablelm | Starcoder2 | Cohere),
+        norm_epsilon: fields.epsilon(epsilon, usual_epsilon)?,
+        qkv_bias,
+        output_bias,
+        head_bias: architecture == Phi,
+        qk_norm: matches!(architecture, Qwen3 | Qwen3Moe | Gemma3 | Olmo2),
         tied_embeddings: fields.flag("tie_word_embeddings", is_usually_tied)?,
         causal: fields.flag("is_causal", true)? && architecture != Dream,
         mask_token: if architecture == Dream { Some(mask_token(fields)?) } else { None },
@@ -351,7 +386,10 @@ impl ModelConfig {
     /// not.
     pub fn quantised(&self) -> BTreeSet<String> {
         let layers = (0..self.layers.len()).map(|index| self.layer(index));
-        let linear = layers.flat_map(|layer| [layer.qkv, layer.output, layer.gate_up, layer.down]);
+        let linear = layers.flat_map(|layer| {
+            let experts = layer.experts.into_iter().flat_map(|experts| experts.each).flatten();
+            [layer.qkv, layer.output, layer.gate_up, layer.down].into_iter().chain(experts)
+        });
         let head = (!self.encodes() && self.graph.is_none()).then(|| self.lm_head());
         linear.flat_map(|names| names.weights).chain(head).collect()
     }

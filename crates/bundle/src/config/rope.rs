@@ -35,13 +35,17 @@ pub(super) fn rotations(
     let default_theta = match architecture {
         Architecture::Gemma3 => 1e6,
         Architecture::Smollm3 => 2e6,
+        Architecture::Cohere => 5e5,
+        Architecture::Mixtral => 1e6,
+        Architecture::GptOss => 1.5e5,
         _ => 10_000.0,
     };
     let [scaling, parameters] = objects(fields, "full_attention")?;
     let rotated = partial(architecture, fields, scaling.or(parameters), head_dim)?;
     let dims = rotated.unwrap_or(head_dim);
     let reader = Reader::new(architecture, fields, (dims, max_positions))?;
-    let theta = fields.number("rope_theta", default_theta)?;
+    let base = if architecture == Architecture::GptNeox { "rotary_emb_base" } else { "rope_theta" };
+    let theta = fields.number(base, default_theta)?;
     let main = reader.one_of([scaling, parameters], theta)?;
     let of_sliding = match fields.object("rope_parameters")? {
         Some(parameters) => parameters.object("sliding_attention")?,
@@ -100,7 +104,15 @@ fn partial(
     parameters: Option<Fields<'_>>,
     head_dim: usize,
 ) -> Result<Option<usize>, BundleError> {
-    let mut factor = 1.0;
+    use Architecture::{Glm, Glm4, GptNeox, Phi, Phi3, Stablelm};
+    let mut factor = match architecture {
+        Phi | Glm | Glm4 => 0.5,
+        GptNeox | Stablelm => 0.25,
+        _ => 1.0,
+    };
+    if architecture == GptNeox {
+        factor = fields.number("rotary_pct", factor)?;
+    }
     for place in [Some(*fields), parameters].into_iter().flatten() {
         factor = place.number("partial_rotary_factor", factor)?;
     }
@@ -108,8 +120,8 @@ fn partial(
         return Ok(None);
     }
     let rotated = (head_dim as f64 * factor) as usize;
-    if architecture != Architecture::Phi3 {
-        return refused(format!("partial_rotary_factor {factor} is not supported but for phi3"));
+    if !matches!(architecture, Glm | Glm4 | GptNeox | Phi | Phi3 | Stablelm) {
+        return refused(format!("partial_rotary_factor {factor} is not supported for this architecture"));
     }
     if !(0.0..1.0).contains(&factor) || rotated == 0 || !rotated.is_multiple_of(2) {
         return refused(format!(

@@ -227,7 +227,12 @@ impl Attention {
         if seen.iter().any(|seen| seen != all) {
             hide(&scores, all, seen)?;
         }
-        ops::softmax_last_dim(&scores)?.matmul(&values)
+        let Some(sinks) = &self.sinks else { return ops::softmax_last_dim(&scores)?.matmul(&values) };
+        let (rows, keys) = scores.dims2()?;
+        let column = Tensor::new(&sinks[kv_head * group..][..group], &Device::Cpu)?.reshape((1, group))?;
+        let column = column.broadcast_as((rows / group, group))?.contiguous()?.reshape((rows, 1))?;
+        let shares = ops::softmax_last_dim(&Tensor::cat(&[scores, column], 1)?)?.narrow(1, 0, keys)?;
+        shares.contiguous()?.matmul(&values)
     }
 }
 

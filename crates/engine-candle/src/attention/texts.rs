@@ -113,7 +113,8 @@ impl Attention {
             let kv_head = head / (heads / self.kv_heads);
             let (keys, values) = (view(&all, heads + kv_head)?, view(&all, heads + self.kv_heads + kv_head)?);
             let scores = view(&queries, head)?.matmul(&keys.t()?)?;
-            softmax_of_seen(&scores, &seen, |query, scores| {
+            softmax_of_seen(&scores, &seen, |row, scores| {
+                let query = row % seen.len();
                 scores.iter_mut().for_each(|score| *score *= self.scale);
                 if let Some(relative) = relative {
                     let first = all.start + seen[query].start;
@@ -122,6 +123,7 @@ impl Attention {
                 if let Some(bound) = self.cap {
                     cap(scores, bound);
                 }
+                None
             })?;
             with_f32(&scores.matmul(&values)?, |product| {
                 for (out, from) in out.chunks_exact_mut(heads * d).zip(product.chunks_exact(d)) {
@@ -175,7 +177,7 @@ mod tests {
             let layer = LayerAttention { window, causal, rotation: None };
             let attention = |kernels| {
                 let (heads, head_dim, norms, scale, cap) = (4, 8, None, 0.5, None);
-                Attention { heads, kv_heads, head_dim, norms, scale, cap, layer, kernels }
+                Attention { heads, kv_heads, head_dim, norms, scale, cap, layer, sinks: None, kernels }
             };
             let (rows, width) = (lengths.iter().sum::<usize>(), (4 + 2 * kv_heads) * 8);
             let qkv: Vec<f32> = (0..rows * width).map(|i| (i * 31 % 101) as f32 / 50.0 - 1.0).collect();

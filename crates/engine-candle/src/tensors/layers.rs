@@ -1,11 +1,12 @@
 //! Layers, without their attention.
 
-use bundle::{Activation, LayerAttention, ModelConfig, NormNames, rotary};
+use bundle::{Activation, LayerAttention, LayerNames, LinearNames, ModelConfig, NormNames, rotary};
 use candle_core::{D, DType, Device, Result, Tensor};
 use candle_nn::{ops, rotary_emb};
 use worker::engine::{self};
 
 use super::{Linear, Upload};
+use crate::experts;
 use crate::reader::framework;
 pub(super) use crate::sequences::Cache;
 
@@ -72,6 +73,14 @@ impl SublayerNorms {
         }
     }
 
+    /// The same of a block beside another one, which without a norm of its own shares the other's input.
+    fn enter_or(&self, x: &Tensor, other: &Tensor) -> Result<Tensor> {
+        match &self.before {
+            Some(norm) => norm.forward(x),
+            None => Ok(other.clone()),
+        }
+    }
+
     /// `x` plus the block's output.
     fn leave(&self, x: &Tensor, y: Tensor) -> Result<Tensor> {
         let y = match &self.behind {
@@ -92,16 +101,14 @@ pub(super) struct Layer {
     attention: Attention,
     output: Linear,
     mlp_norms: SublayerNorms,
-    gate_up: Linear,
-    down: Linear,
-    activation: Activation,
-    /// Outputs of the gate, if there is one.
-    gate: Option<usize>,
+    feed: Feed,
+    /// The input of the second block is that of the first.
+    parallel: bool,
 }
 
 impl Layer {
     pub(super) fn read(upload: &Upload<'_>, config: &ModelConfig, index: usize) -> engine::Result<Layer> {
-        let (names, mlp) = (config.layer(index), config.mlp(index));
+        let names = config.layer(index);
         let place = |norms| SublayerNorms::read(upload, config, norms);
         Ok(Layer {
             attention_norms: place([&names.attention_norm, &names.post_attention_norm])?,
@@ -109,27 +116,99 @@ impl Layer {
             attention: Attention::read(upload, config, index)?,
             output: upload.linear(&names.output)?,
             mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
-            gate_up: upload.linear(&names.gate_up)?,
-            down: upload.linear(&names.down)?,
-            activation: mlp.activation,
-            gate: mlp.gated.then_some(mlp.width),
+            feed: Feed::read(upload, config, (index, &names))?,
+            parallel: config.form.parallel,
         })
     }
 
     /// The residual stream `x`, `[rows, hidden]`, plus the outputs of both blocks.
     pub(super) fn forward(&self, x: &Tensor, cache: &Cache, steps: &[Step]) -> Result<Tensor> {
-        let qkv = self.qkv.forward(&self.attention_norms.enter(x)?)?;
-        let attended = self.attention.forward(&qkv, cache, steps)?;
-        let x = self.attention_norms.leave(x, self.output.forward(&attended)?)?;
-        let gate_up = self.gate_up.forward(&self.mlp_norms.enter(&x)?)?;
+        let entered = self.attention_norms.enter(x)?;
+        let attended = self.attention.forward(&self.qkv.forward(&entered)?, cache, steps)?;
+        let sum = self.attention_norms.leave(x, self.output.forward(&attended)?)?;
+        let entered =
+            if self.parallel { self.mlp_norms.enter_or(x, &entered)? } else { self.mlp_norms.enter(&sum)? };
+        self.mlp_norms.leave(&sum, self.feed.forward(&entered)?)
+    }
+}
+
+/// The feed-forward block.
+#[derive(Debug)]
+enum Feed {
+    Mlp(Mlp),
+    Experts {
+        router: Linear,
+        each: Vec<Mlp>,
+        /// For all rows, with the layer whose sigmoid says how much of it is added.
+        shared: Option<(Mlp, Linear)>,
+        of: bundle::Experts,
+    },
+}
+
+impl Feed {
+    fn read(
+        upload: &Upload<'_>,
+        config: &ModelConfig,
+        (index, names): (usize, &LayerNames),
+    ) -> engine::Result<Feed> {
+        let mlp = |mlp| Mlp::read(upload, mlp, [&names.gate_up, &names.down]);
+        let (Some(of), Some(named)) = (config.experts(index), &names.experts) else {
+            return Ok(Feed::Mlp(mlp(config.mlp(index))?));
+        };
+        let each = named.each.iter().map(|[gate_up, down]| Mlp::read(upload, of.each, [gate_up, down]));
+        let shared = match (of.shared, &named.shared_gate) {
+            (Some(shared), Some(gate)) => Some((mlp(shared)?, upload.linear(gate)?)),
+            _ => None,
+        };
+        let each = each.collect::<std::result::Result<_, _>>()?;
+        Ok(Feed::Experts { router: upload.linear(&named.router)?, each, shared, of })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let (router, each, shared, of) = match self {
+            Feed::Mlp(mlp) => return mlp.forward(x, false),
+            Feed::Experts { router, each, shared, of } => (router, each, shared, of),
+        };
+        let (chosen, shares) = experts::chosen(&router.forward(x)?, of)?;
+        let y = experts::mixed(x, (&chosen, &shares), |expert, rows| each[expert].forward(rows, of.clamped))?;
+        let Some((mlp, gate)) = shared else { return Ok(y) };
+        y + mlp.forward(x, false)?.broadcast_mul(&ops::sigmoid(&gate.forward(x)?)?)?
+    }
+}
+
+#[derive(Debug)]
+struct Mlp {
+    gate_up: Linear,
+    down: Linear,
+    activation: Activation,
+    /// Outputs of the gate, if there is one.
+    gate: Option<usize>,
+}
+
+impl Mlp {
+    fn read(upload: &Upload<'_>, mlp: bundle::Mlp, names: [&LinearNames; 2]) -> engine::Result<Mlp> {
+        Ok(Mlp {
+            gate_up: upload.linear(names[0])?,
+            down: upload.linear(names[1])?,
+            activation: mlp.activation,
+            gate: mlp.gated.then_some(mlp.width),
+        })
+    }
+
+    /// `clamped`: with the activation of [`bundle::Experts::clamped`].
+    fn forward(&self, x: &Tensor, clamped: bool) -> Result<Tensor> {
+        let gate_up = self.gate_up.forward(x)?;
         let activated = match self.gate {
             None => self.activate(&gate_up)?,
+            Some(width) if clamped => {
+                experts::clamped(&gate_up.narrow(1, 0, width)?, &gate_up.narrow(1, width, width)?)?
+            }
             Some(width) => {
                 let gate = self.activate(&gate_up.narrow(1, 0, width)?)?;
                 (gate * gate_up.narrow(1, width, width)?)?
             }
         };
-        self.mlp_norms.leave(&x, self.down.forward(&activated)?)
+        self.down.forward(&activated)
     }
 
     fn activate(&self, x: &Tensor) -> Result<Tensor> {
@@ -160,6 +239,8 @@ pub(super) struct Attention {
     /// Soft bound of the scores.
     cap: Option<f64>,
     layer: LayerAttention,
+    /// A number beside the scores of each head, `[heads]`.
+    sinks: Option<Tensor>,
 }
 
 impl Attention {
@@ -179,6 +260,7 @@ impl Attention {
             scale: form.attention_scale.unwrap_or((config.head_dim as f64).sqrt().recip()),
             cap: form.attention_cap,
             layer: config.layer_attention(index),
+            sinks: names.sinks.as_deref().map(|name| upload.named_vector(name)).transpose()?,
         })
     }
 
@@ -245,7 +327,16 @@ impl Attention {
                 let by_query = [rows, vec![count, visible - first]].concat();
                 scores = scores.reshape(by_query)?.broadcast_add(&mask)?.reshape(shape)?;
             }
-            let attended = ops::softmax_last_dim(&scores)?.matmul(&cached(&cache.values)?)?;
+            let shares = match &self.sinks {
+                None => ops::softmax_last_dim(&scores)?,
+                Some(sinks) => {
+                    let (lanes, rows, keys) = scores.dims3()?;
+                    let column = sinks.reshape((1, heads, 1, 1))?.broadcast_as((batch, heads, count, 1))?;
+                    let column = column.contiguous()?.reshape((lanes, rows, 1))?;
+                    ops::softmax_last_dim(&Tensor::cat(&[&scores, &column], 2)?)?.narrow(2, 0, keys)?
+                }
+            };
+            let attended = shares.contiguous()?.matmul(&cached(&cache.values)?)?;
             blocks.push(attended.reshape((batch, heads, count, d))?);
         }
         match blocks.as_slice() {
@@ -476,7 +567,8 @@ mod tests {
         let layer = LayerAttention { window: Some(4), causal: true, rotation: None };
         let (heads, kv_heads, head_dim) = (4, 2, 8);
         let (norms, epsilon, scale, cap) = (None, 0.0, 1.0, None);
-        let attention = Attention { heads, kv_heads, head_dim, norms, epsilon, scale, cap, layer };
+        let attention =
+            Attention { heads, kv_heads, head_dim, norms, epsilon, scale, cap, layer, sinks: None };
         let (batch, filled, positions) = (2, 3, 7);
         let cached = || numbers(&[batch * 2, filled + positions, 8]);
         let cache = Cache { keys: cached(), values: cached() };

@@ -54,12 +54,13 @@ impl Tensors {
         let embedding = upload.matrix(&config.embedding())?;
         let head =
             if config.tied_embeddings { embedding.clone() } else { upload.matrix(&config.lm_head())? };
+        let head_bias = config.lm_head_bias().map(|name| upload.named_vector(&name)).transpose()?;
         let layers = (0..config.layers.len()).map(|index| Layer::read(&upload, &config, index));
         let model = Tensors {
             positions: config.position_embedding().map(|name| upload.matrix(&name)).transpose()?,
             layers: layers.collect::<std::result::Result<_, _>>()?,
             final_norm: Norm::read(&upload, &config, &config.final_norm())?,
-            head: Linear::new(&head, None).map_err(framework)?,
+            head: Linear::new(&head, head_bias).map_err(framework)?,
             precision,
             device,
             embedding,

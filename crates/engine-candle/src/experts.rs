@@ -1,0 +1,59 @@
+//! Mixtures of experts by operations of candle, on any of its devices.
+
+use bundle::{Experts, SWIGLU_ALPHA, SWIGLU_LIMIT};
+use candle_core::{D, DType, Result, Tensor};
+use candle_nn::ops;
+
+/// From the router's logits, `[rows, experts]`: the experts of each row, and what each one's output is multiplied by,
+/// `[rows, top]`, in f32.
+pub(crate) fn chosen(logits: &Tensor, experts: &Experts) -> Result<(Vec<Vec<u32>>, Tensor)> {
+    let shares = ops::softmax_last_dim(&logits.to_dtype(DType::F32)?)?;
+    let order = shares.arg_sort_last_dim(false)?.narrow(1, 0, experts.top)?.contiguous()?;
+    let mut shares = shares.gather(&order, 1)?;
+    if experts.normalised {
+        shares = shares.broadcast_div(&shares.sum_keepdim(D::Minus1)?)?;
+    }
+    Ok((order.to_vec2()?, shares))
+}
+
+/// The sum over each row's experts of its share times what `compute` makes of the rows of `x` that chose the expert.
+pub(crate) fn mixed(
+    x: &Tensor,
+    (chosen, shares): (&[Vec<u32>], &Tensor),
+    compute: impl Fn(usize, &Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let (rows, top) = shares.dims2()?;
+    let count = chosen.iter().flatten().max().map_or(0, |&last| last as usize + 1);
+    let mut rows_of = vec![Vec::new(); count];
+    // Where the output of a row's expert is, among those of all experts one behind the other.
+    let mut places_of = vec![Vec::new(); count];
+    for (row, experts) in chosen.iter().enumerate() {
+        for (slot, &expert) in experts.iter().enumerate() {
+            rows_of[expert as usize].push(row as u32);
+            places_of[expert as usize].push(row * top + slot);
+        }
+    }
+    let mut places = vec![0u32; rows * top];
+    let (mut outputs, mut next) = (Vec::new(), 0);
+    for (expert, (own, at)) in rows_of.into_iter().zip(places_of).enumerate() {
+        if own.is_empty() {
+            continue;
+        }
+        for place in at {
+            places[place] = next;
+            next += 1;
+        }
+        let own = if rows == 1 { x.clone() } else { x.index_select(&Tensor::new(own, x.device())?, 0)? };
+        outputs.push(compute(expert, &own)?);
+    }
+    let outputs = Tensor::cat(&outputs, 0)?.index_select(&Tensor::new(places, x.device())?, 0)?;
+    let outputs = outputs.reshape((rows, top, outputs.dim(1)?))?;
+    outputs.broadcast_mul(&shares.to_dtype(x.dtype())?.unsqueeze(2)?)?.sum(1)
+}
+
+/// What gpt-oss's experts have in place of act(gate) · up ([`Experts::clamped`]).
+pub(crate) fn clamped(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+    let gate = gate.minimum(SWIGLU_LIMIT)?;
+    let up = (up.clamp(-SWIGLU_LIMIT, SWIGLU_LIMIT)? + 1.0)?;
+    gate.mul(&ops::sigmoid(&(&gate * SWIGLU_ALPHA)?)?)? * up
+}
