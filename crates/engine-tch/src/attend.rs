@@ -42,12 +42,13 @@ impl Manner {
         Manner { layer, scale: form.attention_scale, cap: form.attention_cap }
     }
 
-    /// The softmax of unscaled `scores`, `[.., positions, keys]`, after scaling, cap and mask.
+    /// The softmax of unscaled `scores`, `[batch, heads, positions, keys]`, after scaling, cap and mask, and with a number of
+    /// each head beside them, `sinks`.
     pub(crate) fn shares(
         &self,
         scores: &Tensor,
         dim: i64,
-        mask: Option<&Tensor>,
+        (mask, sinks): (Option<&Tensor>, Option<&Tensor>),
         kind: Kind,
     ) -> Result<Tensor, TchError> {
         let mut scores = scores.f_mul_scalar(self.scale.unwrap_or(1.0 / (dim as f64).sqrt()))?;
@@ -57,18 +58,23 @@ impl Manner {
         if let Some(mask) = mask {
             scores = scores.f_add(mask)?;
         }
-        scores.f_softmax(-1, Kind::Float)?.f_to_kind(kind)
+        let Some(sinks) = sinks else { return scores.f_softmax(-1, Kind::Float)?.f_to_kind(kind) };
+        let (batch, heads, positions, keys) = scores.size4()?;
+        let column = sinks.f_view([1, heads, 1, 1])?.f_expand([batch, heads, positions, 1], false)?;
+        let shares = Tensor::f_cat(&[scores, column], -1)?.f_softmax(-1, Kind::Float)?;
+        shares.f_narrow(-1, 0, keys)?.f_to_kind(kind)
     }
 }
 
 /// A layer's attention, between its projections.
-pub(crate) struct Attend {
+pub(crate) struct Attend<'a> {
     pub(crate) heads: Heads,
     pub(crate) manner: Manner,
+    pub(crate) sinks: Option<&'a Tensor>,
     pub(crate) kinds: Kinds,
 }
 
-impl Attend {
+impl Attend<'_> {
     /// `[batch, positions, heads, dimension]` in and out; the last two dimensions may be merged.
     pub(crate) fn forward(&self, queries: &Tensor, step: &Step, index: usize) -> Result<Tensor, TchError> {
         let Manner { layer, scale, cap } = self.manner;
@@ -78,7 +84,7 @@ impl Attend {
             None => (&step.keys[index], &step.values[index]),
         };
         let Kinds { attention, single, .. } = self.kinds;
-        let in_products = self.kinds.in_products || cap.is_some();
+        let in_products = self.kinds.in_products || cap.is_some() || self.sinks.is_some();
         let kind = if step.positions == 1 && !in_products { single } else { attention };
         let queries = queries.f_to_kind(kind)?;
         let mask = step.mask(layer).map(|mask| mask.f_to_kind(kind)).transpose()?;
@@ -153,8 +159,8 @@ impl Attend {
         attended.f_mul(&shares)?.f_sum_dim_intlist(0i64, false, Kind::Float)
     }
 
-    /// As [`Attend::forward`], but in separate operations: for capped scores, which libtorch's kernel does
-    /// not support, and for comparison with that kernel. The query heads that share keys and values are rows
+    /// As [`Attend::forward`], but in separate operations: for capped scores and sinks, which libtorch's kernel
+    /// does not support, and for comparison with that kernel. The query heads that share keys and values are rows
     /// of one matrix.
     fn in_products(
         &self,
@@ -169,8 +175,8 @@ impl Attend {
         let rows = [batch, kv, query / kv * positions];
         let grouped = queries.f_transpose(1, 2)?.f_reshape([rows[0], rows[1], rows[2], dim])?;
         let scores = grouped.f_matmul(&keys.f_transpose(2, 3)?)?.f_view([batch, query, positions, total])?;
-        let shares = self.manner.shares(&scores, dim, mask, queries.kind())?;
-        let attended = shares.f_view([rows[0], rows[1], rows[2], total])?.f_matmul(values)?;
+        let shares = self.manner.shares(&scores, dim, (mask, self.sinks), queries.kind())?;
+        let attended = shares.f_reshape([rows[0], rows[1], rows[2], total])?.f_matmul(values)?;
         attended.f_view([batch, query, positions, dim])?.f_transpose(1, 2)
     }
 }
@@ -289,6 +295,7 @@ mod tests {
                 scale: None,
                 cap: None,
             },
+            sinks: None,
             kinds: sequences.kinds,
         };
         // Not random: libtorch has one generator for all threads, so another test may draw from it in

@@ -1,13 +1,15 @@
 //! A layer in elementary operations, without fusion: the baseline for the fused layer.
 
-use bundle::{Activation, ModelConfig};
+use bundle::{Activation, LinearNames, ModelConfig};
 use tch::{TchError, Tensor};
 use worker::engine::Result;
 
 use crate::attend::{Heads, Manner};
+use crate::experts::{self, Feed};
 use crate::layer;
+use crate::layout::Layout;
 use crate::linear::Linear;
-use crate::norm::{Residual, RmsNorm, SublayerNorms, elementary_rms_norm, rms_weight};
+use crate::norm::{Residual, RmsNorm, SublayerNorms, blocks, elementary_rms_norm, rms_weight};
 use crate::reader::Reader;
 use crate::rotation::Rotation;
 use crate::sequences::Step;
@@ -16,7 +18,8 @@ pub(crate) struct Layer {
     attention_norms: SublayerNorms,
     attention: Attention,
     mlp_norms: SublayerNorms,
-    mlp: Mlp,
+    feed: Feed<Mlp>,
+    parallel: bool,
 }
 
 impl Layer {
@@ -26,16 +29,23 @@ impl Layer {
         let head_norm =
             |name: &Option<String>| name.as_ref().map(|name| rms_weight(reader, config, name)).transpose();
         let (q_rows, kv_rows) = config.qkv_rows();
-        let part = |names, rows: &[usize]| Linear::separate(reader, names, rows);
+        let part = |names: &LinearNames, rows: &[usize]| Linear::separate(reader, names, rows);
         let hidden = config.hidden_size;
-        let mlp = config.mlp(index);
-        let gate_up = vec![mlp.width; if mlp.gated { 2 } else { 1 }];
+        let read_mlp = |mlp: bundle::Mlp, [gate_up, down]: [&LinearNames; 2]| {
+            let rows = vec![mlp.width; if mlp.gated { 2 } else { 1 }];
+            Ok(Mlp {
+                gate_up: part(gate_up, &rows)?,
+                down: part(down, &[hidden])?.remove(0),
+                activation: mlp.activation,
+            })
+        };
         Ok(Layer {
             attention_norms: place([&names.attention_norm, &names.post_attention_norm])?,
             attention: Attention {
                 qkv: part(&names.qkv, &[q_rows, kv_rows, kv_rows])?,
                 q_norm: head_norm(&names.q_norm)?,
                 k_norm: head_norm(&names.k_norm)?,
+                sinks: names.sinks.as_ref().map(|name| reader.vector(name)).transpose()?,
                 whole_norms: config.form.whole_qk_norm,
                 output: part(&names.output, &[hidden])?.remove(0),
                 heads: Heads::from_config(config),
@@ -43,19 +53,17 @@ impl Layer {
                 epsilon: config.norm_epsilon,
             },
             mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
-            mlp: Mlp {
-                gate_up: part(&names.gate_up, &gate_up)?,
-                down: part(&names.down, &[hidden])?.remove(0),
-                activation: mlp.activation,
-            },
+            feed: Feed::read(reader, config, (index, &names, Layout::Plain), read_mlp)?,
+            parallel: config.form.parallel,
         })
     }
 }
 
 impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
-        self.attention_norms.around(residual, |x| self.attention.forward(x, step, index))?;
-        self.mlp_norms.around(residual, |x| self.mlp.forward(x))
+        let norms = [&self.attention_norms, &self.mlp_norms];
+        let attention = |x: &Tensor| self.attention.forward(x, step, index);
+        blocks(residual, norms, self.parallel, attention, |x| self.feed.forward(x))
     }
 }
 
@@ -65,6 +73,8 @@ struct Attention {
     k_norm: Option<Tensor>,
     /// Whether the norms go over all heads together.
     whole_norms: bool,
+    /// A number beside the scores of each head, `[heads]`.
+    sinks: Option<Tensor>,
     output: Linear,
     heads: Heads,
     manner: Manner,
@@ -90,7 +100,12 @@ impl Attention {
         };
         let (keys, values) = (self.repeated(keys)?, self.repeated(values)?);
         let scores = queries.f_matmul(&keys.f_transpose(2, 3)?)?;
-        let shares = self.manner.shares(&scores, dim, step.mask(self.manner.layer), x.kind())?;
+        let shares = self.manner.shares(
+            &scores,
+            dim,
+            (step.mask(self.manner.layer), self.sinks.as_ref()),
+            x.kind(),
+        )?;
         let attended = shares.f_matmul(&values)?.f_transpose(1, 2)?;
         self.output.forward(&attended.f_reshape([step.batch * step.positions, query * dim])?)
     }
@@ -149,8 +164,11 @@ struct Mlp {
     activation: Activation,
 }
 
-impl Mlp {
-    fn forward(&self, x: &Tensor) -> Result<Tensor, TchError> {
+impl experts::Mlp for Mlp {
+    fn forward(&self, x: &Tensor, clamped: bool) -> Result<Tensor, TchError> {
+        if let ([gate, up], true) = (self.gate_up.as_slice(), clamped) {
+            return self.down.forward(&experts::clamped(&gate.forward(x)?, &up.forward(x)?)?);
+        }
         let mut hidden = layer::activate(&self.gate_up[0].forward(x)?, self.activation)?;
         if let Some(up) = self.gate_up.get(1) {
             hidden = hidden.f_mul(&up.forward(x)?)?;

@@ -1,14 +1,15 @@
 //! A layer in as few operations as libtorch's kernels allow.
 
-use bundle::{Activation, ModelConfig};
+use bundle::{Activation, LinearNames, ModelConfig};
 use tch::{TchError, Tensor};
 use worker::engine::Result;
 
 use crate::attend::{Attend, Heads, Manner, Qkv};
+use crate::experts::{self, Feed};
 use crate::layer;
 use crate::layout::Layout;
 use crate::linear::Linear;
-use crate::norm::{Residual, RmsNorm, SublayerNorms};
+use crate::norm::{Residual, RmsNorm, SublayerNorms, blocks};
 use crate::reader::Reader;
 use crate::sequences::{Kinds, Step};
 
@@ -16,7 +17,8 @@ pub(crate) struct Layer {
     pub(crate) attention_norms: SublayerNorms,
     pub(crate) attention: Attention,
     pub(crate) mlp_norms: SublayerNorms,
-    pub(crate) mlp: Mlp,
+    pub(crate) feed: Feed<Mlp>,
+    parallel: bool,
 }
 
 impl Layer {
@@ -34,18 +36,23 @@ impl Layer {
                 qkv: Qkv::read(reader, config, index, layout)?,
                 output: Linear::fused(reader, &names.output, layout)?,
                 manner: Manner::from_config(config, index),
+                sinks: names.sinks.as_ref().map(|name| reader.vector(name)).transpose()?,
                 kinds,
             },
             mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
-            mlp: Mlp::read(reader, config, index, layout, false)?,
+            feed: Feed::read(reader, config, (index, &names, layout), |mlp, names| {
+                Mlp::read(reader, mlp, names, (layout, false))
+            })?,
+            parallel: config.form.parallel,
         })
     }
 }
 
 impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
-        self.attention_norms.around(residual, |x| self.attention.forward(x, step, index))?;
-        self.mlp_norms.around(residual, |x| self.mlp.forward(x))
+        let norms = [&self.attention_norms, &self.mlp_norms];
+        let attention = |x: &Tensor| self.attention.forward(x, step, index);
+        blocks(residual, norms, self.parallel, attention, |x| self.feed.forward(x))
     }
 }
 
@@ -53,6 +60,8 @@ pub(crate) struct Attention {
     pub(crate) qkv: Qkv,
     pub(crate) output: Linear,
     manner: Manner,
+    /// A number beside the scores of each head, `[heads]`.
+    sinks: Option<Tensor>,
     kinds: Kinds,
 }
 
@@ -61,7 +70,8 @@ impl Attention {
         let Heads { query, kv, dim } = self.qkv.heads;
         let (batch, positions) = (step.batch, step.positions);
         let qkv = self.qkv.forward(x, (batch, positions), step.rotation(self.manner.layer))?;
-        let attend = Attend { heads: self.qkv.heads, manner: self.manner, kinds: self.kinds };
+        let (manner, sinks, kinds) = (self.manner, self.sinks.as_ref(), self.kinds);
+        let attend = Attend { heads: self.qkv.heads, manner, sinks, kinds };
         let attended = |qkv: &Tensor, step: &mut Step| {
             // Keys and values are adjacent, both in the layer's output and in the cache.
             step.store(index, &qkv.f_narrow(2, query, 2 * kv)?.f_transpose(1, 2)?)?;
@@ -94,27 +104,31 @@ impl Mlp {
     /// `in_product`: whether the product is to activate its outputs, if one operator does both.
     pub(crate) fn read(
         reader: &Reader,
-        config: &ModelConfig,
-        index: usize,
-        layout: Layout,
-        in_product: bool,
+        mlp: bundle::Mlp,
+        [gate_up, down]: [&LinearNames; 2],
+        (layout, in_product): (Layout, bool),
     ) -> Result<Mlp> {
-        let (names, mlp) = (config.layer(index), config.mlp(index));
         let activated = in_product && !mlp.gated && layout == Layout::Onednn;
         let activation = activated.then_some(mlp.activation);
         Ok(Mlp {
-            gate_up: Linear::read(reader, &names.gate_up, layout, activation)?,
-            down: Linear::fused(reader, &names.down, layout)?,
+            gate_up: Linear::read(reader, gate_up, layout, activation)?,
+            down: Linear::fused(reader, down, layout)?,
             activation: mlp.activation,
             gated: mlp.gated,
             activated,
         })
     }
+}
 
-    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor, TchError> {
+impl experts::Mlp for Mlp {
+    fn forward(&self, x: &Tensor, clamped: bool) -> Result<Tensor, TchError> {
         let projected = self.gate_up.forward(x)?;
         let activated = if self.gated {
             let width = projected.size2()?.1 / 2;
+            if clamped {
+                let [gate, up] = [0, width].map(|first| projected.f_narrow(1, first, width));
+                return self.down.forward(&experts::clamped(&gate?, &up?)?);
+            }
             let mut gate = layer::activate(&projected.f_narrow(1, 0, width)?, self.activation)?;
             gate.f_multiply_(&projected.f_narrow(1, width, width)?)?
         } else if self.activated {

@@ -4,6 +4,7 @@
 mod attend;
 mod eager;
 mod encoder;
+mod experts;
 mod fused;
 mod graph;
 mod layer;
@@ -355,6 +356,7 @@ fn kernels(model: &Model) -> Vec<String> {
         let norm = norm_kernel(&model.config);
         let attention = match model.config.form.attention_cap {
             Some(_) => "matmul, tanh, softmax, matmul",
+            None if model.config.form.sinks => "matmul, softmax with sinks, matmul",
             None if model.kinds.in_products => "matmul, softmax, matmul",
             None if on_gpu => {
                 "scaled_dot_product_attention without cuDNN's, which is planned for every length"

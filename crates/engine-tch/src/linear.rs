@@ -92,9 +92,18 @@ impl Linear {
         rows.iter().map(part).collect::<Result<_, _>>().map_err(framework)
     }
 
+    /// A layer that is in no precision quantised: a router of experts.
+    pub(crate) fn unquantised(reader: &Reader, names: &LinearNames, layout: Layout) -> Result<Linear> {
+        let layout = match layout {
+            Layout::Widened | Layout::Converted => layout,
+            _ => Layout::Plain,
+        };
+        Linear::fused(reader, names, layout)
+    }
+
     /// The output head. `name` is the embedding's if the two are tied.
-    pub(crate) fn head(reader: &Reader, name: &str, layout: Layout) -> Result<Linear> {
-        let names = LinearNames { weights: vec![name.to_owned()], biases: Vec::new() };
+    pub(crate) fn head(reader: &Reader, name: &str, bias: Option<String>, layout: Layout) -> Result<Linear> {
+        let names = LinearNames { weights: vec![name.to_owned()], biases: bias.into_iter().collect() };
         Linear::fused(reader, &names, layout)
     }
 

@@ -74,7 +74,7 @@ impl Model {
         let in_products = attends_in_products(settings, is_plain)?;
         let kinds = Kinds { grows, in_products, ..kinds };
         // First, while little else is in memory: it is the largest, and there may briefly be two copies.
-        let head = Linear::head(&reader, &config.lm_head(), layout)?;
+        let head = Linear::head(&reader, &config.lm_head(), config.lm_head_bias(), layout)?;
         let embedding = Embedding::read(&reader, &config, &head)?;
         let layer = |index| -> Result<Box<dyn Layer>> {
             if !fused {
@@ -175,7 +175,9 @@ impl Model {
 
     /// Whether the kernel or a mask hides later keys from queries.
     fn causal(&self) -> Causal {
-        let by_kernel = self.fused && self.config.form.attention_cap.is_none() && !self.kinds.in_products;
+        let form = &self.config.form;
+        let in_products = self.kinds.in_products || form.attention_cap.is_some() || form.sinks;
+        let by_kernel = self.fused && !in_products;
         if by_kernel { Causal::ByKernel } else { Causal::ByMask }
     }
 

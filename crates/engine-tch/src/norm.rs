@@ -178,16 +178,16 @@ impl SublayerNorms {
         Ok(SublayerNorms { before: before?, behind: behind?, multiplier: config.form.residual_multiplier })
     }
 
-    /// Adds to the stream what `block` makes of it.
-    pub(crate) fn around(
-        &self,
-        residual: &mut Residual,
-        block: impl FnOnce(&Tensor) -> Result<Tensor, TchError>,
-    ) -> Result<(), TchError> {
-        let mut added = match &self.before {
-            Some(norm) => block(&norm.forward(residual)?)?,
-            None => block(residual.stream())?,
-        };
+    /// The block's input; without a norm it is the stream itself.
+    pub(crate) fn enter(&self, residual: &Residual) -> Result<Tensor, TchError> {
+        match &self.before {
+            Some(norm) => norm.forward(residual),
+            None => Ok(residual.stream().shallow_clone()),
+        }
+    }
+
+    /// Adds the block's output to the stream.
+    pub(crate) fn leave(&self, residual: &mut Residual, mut added: Tensor) -> Result<(), TchError> {
         if let Some(norm) = &self.behind {
             added = norm.normed(&added)?;
         }
@@ -196,6 +196,27 @@ impl SublayerNorms {
         }
         residual.add(&added)
     }
+}
+
+/// Both blocks of a layer: one behind the other, or beside each other on the same stream, where a second block without a
+/// norm of its own shares the first one's input.
+pub(crate) fn blocks(
+    residual: &mut Residual,
+    norms: [&SublayerNorms; 2],
+    parallel: bool,
+    attention: impl FnOnce(&Tensor) -> Result<Tensor, TchError>,
+    feed: impl FnOnce(&Tensor) -> Result<Tensor, TchError>,
+) -> Result<(), TchError> {
+    let [first, second] = norms;
+    let entered = first.enter(residual)?;
+    let beside = match (parallel, &second.before) {
+        (false, _) => None,
+        (true, None) => Some(entered.shallow_clone()),
+        (true, Some(norm)) => Some(norm.forward(residual)?),
+    };
+    first.leave(residual, attention(&entered)?)?;
+    let entered = beside.map_or_else(|| second.enter(residual), Ok)?;
+    second.leave(residual, feed(&entered)?)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use torch_sys::C_tensor;
 use worker::engine::{EngineError, Result, Settings};
 
 use crate::attend::Qkv;
+use crate::experts::Feed;
 use crate::layer;
 use crate::norm::Residual;
 use crate::sequences::Step;
@@ -39,10 +40,12 @@ impl Layer {
             let reason = format!("execution=torchscript computes plain layers alone: the model has {words}");
             return Err(EngineError::Unsupported(reason));
         }
-        let fused::Layer { attention_norms, attention, mlp_norms, mlp } = layer;
+        let fused::Layer { attention_norms, attention, mlp_norms, feed, .. } = layer;
         let fused::Attention { qkv, output, .. } = attention;
         let Qkv { linear: qkv, norm: qk_norm, heads, epsilon, .. } = qkv;
-        let (Some(attention_norm), Some(mlp_norm)) = (attention_norms.before, mlp_norms.before) else {
+        let (Some(attention_norm), Some(mlp_norm), Feed::Mlp(mlp)) =
+            (attention_norms.before, mlp_norms.before, feed)
+        else {
             return Err(EngineError::Unsupported("execution=torchscript norms what a block takes".into()));
         };
         let (qkv, output) = (qkv.into_native()?, output.into_native()?);

@@ -15,6 +15,7 @@ use worker::engine::{
 };
 
 use crate::attend::{Manner, Qkv};
+use crate::experts::Mlp as _;
 use crate::fused::Mlp;
 use crate::layer;
 use crate::layout::{self, Layout};
@@ -356,14 +357,14 @@ impl Layer {
             output: Linear::fused(reader, &names.output, layout)?,
             manner: Manner::from_config(config, index),
             mlp_norms: Norms::read(reader, config, [&names.mlp_norm, &names.post_mlp_norm])?,
-            mlp: Mlp::read(reader, config, index, layout, true)?,
+            mlp: Mlp::read(reader, config.mlp(index), [&names.gate_up, &names.down], (layout, true))?,
         })
     }
 
     /// `[rows, hidden]` in and out.
     pub(crate) fn forward(&self, x: &Tensor, batch: &Batch<'_>) -> Result<Tensor, TchError> {
         let x = self.attention_norms.around(x, |x| self.attention(x, batch))?;
-        self.mlp_norms.around(&x, |x| self.mlp.forward(x))
+        self.mlp_norms.around(&x, |x| self.mlp.forward(x, false))
     }
 
     fn attention(&self, x: &Tensor, batch: &Batch<'_>) -> Result<Tensor, TchError> {
