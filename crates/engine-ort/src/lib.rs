@@ -11,6 +11,7 @@ mod tests;
 use std::path::Path;
 
 use bundle::ModelConfig;
+use onnx::fused::experts::has_operator;
 use onnx::{Attention, DataType};
 use ort::environment::Environment;
 use worker::engine;
@@ -294,6 +295,13 @@ fn check_supported(config: &ModelConfig, settings: &Settings) -> Result<()> {
         return Err(EngineError::Unsupported("ONNX Runtime encodes on a CPU alone here".into()));
     }
     check_precision(settings)?;
+    let has_experts = (0..config.layers.len()).any(|index| config.experts(index).is_some());
+    if has_experts && !settings.dequantised && !has_operator(settings.precision) {
+        return Err(EngineError::Unsupported(format!(
+            "ONNX Runtime's operators for experts (MoE, QMoE) take no weights of {}: use f32, int8 or int4",
+            settings.precision
+        )));
+    }
     let kept = if settings.device() == Device::Cpu { Precision::F32 } else { Precision::F16 };
     if settings.cache() == kept || config.encoder.is_some() {
         return Ok(());

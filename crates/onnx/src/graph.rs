@@ -59,6 +59,15 @@ pub const IN_MEMORY: &str = "weights";
 /// Tensors in memory begin at multiples of this.
 const ALIGNMENT: usize = 64;
 
+/// ONNX's type of these numbers.
+pub(crate) fn float_type(element: Element) -> DataType {
+    match element {
+        Element::F16 => DataType::Float16,
+        Element::Bf16 => DataType::Bfloat16,
+        _ => DataType::Float,
+    }
+}
+
 impl GraphBuilder {
     pub fn new(name: &str, storage: Storage) -> GraphBuilder {
         GraphBuilder {
@@ -84,12 +93,7 @@ impl GraphBuilder {
 
     /// As [`Self::weight`], for f32, f16 or bf16 and in the tensor's own shape.
     pub fn float_weight(&mut self, name: &str, tensor: &TensorView<'_>) {
-        let data_type = match tensor.element {
-            Element::F16 => DataType::Float16,
-            Element::Bf16 => DataType::Bfloat16,
-            _ => DataType::Float,
-        };
-        self.weight(name, data_type, &tensor.shape, tensor);
+        self.weight(name, float_type(tensor.element), &tensor.shape, tensor);
     }
 
     /// A tensor of the weights file. Its bytes are interpreted as `dims` of `data_type`. A second call for

@@ -19,7 +19,7 @@ pub const WITH_INT8: i64 = 4;
 const NF4_TYPE: i64 = 1;
 
 /// Offset of int8 codes in MatMulNBits: it expects unsigned ones and subtracts 128.
-const SIGN_BIT: u8 = 0x80;
+pub(crate) const SIGN_BIT: u8 = 0x80;
 
 /// Blocks of int8 are as long as the rows allow, up to this. Longer ones are faster: fewer scales to read and
 /// to apply.
@@ -137,7 +137,7 @@ pub fn quantised_product(
 }
 
 /// The longest power of two that divides a row; one scale holds for the whole of it.
-fn int8_block(columns: usize) -> usize {
+pub(crate) fn int8_block(columns: usize) -> usize {
     (1 << columns.trailing_zeros()).min(LONGEST_INT8_BLOCK)
 }
 

@@ -390,12 +390,14 @@ impl ModelConfig {
                 if let Some(gate) = &names.shared_gate {
                     linear(&mut add, gate, &[1], hidden);
                 }
+                // Those of all experts one behind the other, so that they can be read as one.
                 let width = experts.each.width;
-                for [gate_up, _] in &names.each {
-                    linear(&mut add, gate_up, &[width, width], hidden);
-                }
-                for [_, down] in &names.each {
-                    linear(&mut add, down, &[hidden], width);
+                for (part, rows, columns) in [(0, &[width, width][..], hidden), (1, &[hidden], width)] {
+                    let each = names.each.iter().map(|expert| &expert[part]);
+                    let weights = each.clone().flat_map(|names| names.weights.iter().zip(rows));
+                    weights.for_each(|(name, &rows)| add(name, &[rows, columns]));
+                    let biases = each.flat_map(|names| names.biases.iter().zip(rows));
+                    biases.for_each(|(name, &rows)| add(name, &[rows]));
                 }
             }
             norm(&mut add, layer.post_mlp_norm.as_ref());

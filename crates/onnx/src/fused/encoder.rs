@@ -419,7 +419,7 @@ impl Writer<'_> {
         // The operator accepts queries, keys and values in one tensor if nothing is done to them.
         if as_projected {
             let packed = self.in_texts(packed, layout.queries);
-            let attended = self.group_query_attention(index, [&packed, "", ""]);
+            let attended = self.group_query_attention(index, [&packed, "", ""])?;
             return Ok(self.in_rows(attended, index));
         }
         let Projected { query, key, value } = self.split(&packed, &at("qkv"));
@@ -446,7 +446,7 @@ impl Writer<'_> {
             let attended = self.attention_both_ways(index, &parts);
             return Ok(self.in_rows(attended, index));
         }
-        let attended = self.group_query_attention(index, [&parts.query, &parts.key, &parts.value]);
+        let attended = self.group_query_attention(index, [&parts.query, &parts.key, &parts.value])?;
         let attended = if padded { self.cut_heads(&attended) } else { attended };
         Ok(self.in_rows(attended, index))
     }
@@ -457,7 +457,11 @@ impl Writer<'_> {
         format!("layer.{index}.attended{layout}")
     }
 
-    fn group_query_attention(&mut self, index: usize, query_key_value: [&str; 3]) -> String {
+    fn group_query_attention(
+        &mut self,
+        index: usize,
+        query_key_value: [&str; 3],
+    ) -> Result<String, BundleError> {
         let config = self.config;
         let out = self.attended(index);
         let (layer, form) = (config.layer_attention(index), &config.form);
@@ -475,11 +479,18 @@ impl Writer<'_> {
             inputs.extend([cos.as_str(), sin]);
             attributes.extend([Attribute::Int("do_rotary", 1), Attribute::Int("rotary_interleaved", 0)]);
         }
+        let sinks = config.layer(index).sinks;
+        let sinks = sinks.map(|name| self.weight(&name)).transpose()?;
+        if let Some(sinks) = &sinks {
+            // Before them are tables of a rotation, positions and a bias of the scores.
+            inputs.resize(11, "");
+            inputs.push(sinks);
+        }
         attributes.extend(layer.window.map(|window| Attribute::Int("local_window_size", window as i64)));
         attributes.extend(form.attention_cap.map(|cap| Attribute::Float("softcap", cap as f32)));
         let op = (MICROSOFT, "GroupQueryAttention");
         self.graph.node(op, &inputs, &[&out, &key.present, &value.present], &attributes);
-        out
+        Ok(out)
     }
 
     fn scale(&self) -> Attribute {

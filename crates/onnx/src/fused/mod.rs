@@ -4,6 +4,7 @@
 //! close to the optimiser's result for a naive export.
 
 pub mod encoder;
+pub mod experts;
 
 use bundle::{Activation, BundleError, LinearNames, ModelConfig, NormNames, TensorView, Weights};
 
@@ -91,18 +92,27 @@ impl Writer<'_> {
         let attended = self.attend(index, &names, &input)?;
         let projected = self.linear(&attended, &names.output, &at("output"))?;
         let projected = self.behind(projected, names.post_attention_norm.as_ref())?;
-        let input = match &names.mlp_norm {
-            Some(norm) => {
+        let input = match (&names.mlp_norm, self.config.form.parallel) {
+            (norm, true) => {
+                self.add(&at("output.sum"), projected, &residual, &middle);
+                match norm {
+                    Some(norm) => {
+                        self.norm(&residual, norm, &at("mlp_norm"))?;
+                        at("mlp_norm")
+                    }
+                    None => input,
+                }
+            }
+            (Some(norm), false) => {
                 self.add_and_norm(&projected, &residual, norm, &at("mlp_norm"), &middle)?;
                 at("mlp_norm")
             }
-            None => {
+            (None, false) => {
                 self.add(&at("output.sum"), projected, &residual, &middle);
                 middle.clone()
             }
         };
-        let mlp = self.mlp(index, &input, &names.gate_up)?;
-        let down = self.linear(&mlp, &names.down, &at("down"))?;
+        let down = self.feed(index, &names, &input)?;
         let down = self.behind(down, names.post_mlp_norm.as_ref())?;
         if index + 1 == self.config.layers.len() {
             return self.add_and_norm(&down, &middle, &self.config.final_norm(), &sum, "");
@@ -155,10 +165,16 @@ impl Writer<'_> {
         let form = &self.config.form;
         let (multiplier, cap) = (form.logits_multiplier, form.logits_cap);
         let finished = multiplier.is_none() && cap.is_none();
-        if self.products.float() == DataType::Float && finished {
-            return self.product(HEAD_ROWS, (&weight, ""), LOGITS);
+        let bias = self.config.lm_head_bias();
+        let out = if self.products.float() == DataType::Float && finished { LOGITS } else { "head.logits" };
+        self.product(HEAD_ROWS, (&weight, ""), if bias.is_some() { "head.product" } else { out })?;
+        if let Some(name) = bias {
+            let bias = self.weight(&name)?;
+            self.graph.node((ONNX, "Add"), &["head.product", &bias], &[out], &[]);
         }
-        self.product(HEAD_ROWS, (&weight, ""), "head.logits")?;
+        if out == LOGITS {
+            return Ok(());
+        }
         if finished {
             self.graph.cast("head.logits", DataType::Float, LOGITS);
             return Ok(());
