@@ -20,7 +20,8 @@ pub use encoders::{
 pub use models::{
     Model, Reference, TOLERANCE, architectures, argmax, at, bundle, bundle_at, check_converted,
     check_file_blocks, check_follows, check_growth, check_halves, check_hidden_states, check_padding, each,
-    fixtures, logits_in_pieces, max_abs_difference, synthetic, tiny, tiny_models, with, with_options,
+    fixtures, logits_in_pieces, max_abs_difference, mixtures, synthetic, tiny, tiny_models, with,
+    with_options,
 };
 use protocol::Event;
 use safetensors::SafeTensors;
@@ -66,18 +67,21 @@ pub fn check_diffusion<E: InferenceEngine + Decode>(each_settings: &[Settings]) 
     }
 }
 
-/// Compares the kernels for 8 and 4 bits with the results of the dequantised weights.
+/// Compares the kernels for 8 and 4 bits with the results of the dequantised weights. Of mixtures, the router's shares
+/// follow the activations, too, so that twice the tolerance is theirs.
 pub fn check_quantised_kernels<E: InferenceEngine + Decode>(tolerance: f32) {
-    for mut model in tiny() {
+    for mut model in tiny().chain(each(mixtures())) {
         for precision in [Precision::Int8, Precision::Int4] {
             let dequantised = Settings { dequantised: true, ..at(precision) };
             let mut exact = E::load(&model.bundle, &dequantised).expect("loads");
+            let is_mixture = model.bundle.config().experts(0).is_some();
+            let tolerance = if is_mixture { 2.0 * tolerance } else { tolerance };
             let rows = model.reference.rows();
             model.reference.logits = logits_in_pieces(&mut exact, &rows, model.reference.positions);
             let mut engine = E::load(&model.bundle, &at(precision)).expect("loads");
             assert_eq!(engine.in_effect().precision, precision.name());
             assert!(!engine.in_effect().weight_storage.contains("emulated"));
-            check_follows(&mut engine, &model.reference, tolerance, &format!("{precision}"));
+            check_follows(&mut engine, &model.reference, tolerance, &format!("{} {precision}", model.name()));
         }
     }
 }

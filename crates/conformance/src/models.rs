@@ -35,6 +35,11 @@ pub fn architectures() -> Vec<PathBuf> {
     directories(&fixtures().with_file_name("architectures"))
 }
 
+/// Models with experts, one of which has an MLP beside them for all tokens.
+pub fn mixtures() -> Vec<PathBuf> {
+    ["mixtral", "qwen2-moe"].map(|name| fixtures().with_file_name("architectures").join(name)).into()
+}
+
 /// Directories of the tiny models that generate by masked diffusion.
 pub(crate) fn diffusion_models() -> Vec<PathBuf> {
     directories(&fixtures().with_file_name("diffusion"))
@@ -93,8 +98,11 @@ impl Model {
         let directory = tempfile::tempdir().expect("a temporary directory");
         // Rows of some architectures' models are no multiple of nf4's blocks.
         let is_tiny = source.parent() == Some(&fixtures());
-        let made =
-            if is_tiny { &Precision::MADE[..] } else { &[Precision::F32, Precision::F16, Precision::Int8] };
+        let made = if is_tiny {
+            &Precision::MADE[..]
+        } else {
+            &[Precision::F32, Precision::F16, Precision::Int8, Precision::Int4]
+        };
         let (bundle, reference) = (bundle_at(&source, directory.path(), made), Reference::read(&source));
         Model { source, bundle, reference, directory }
     }
