@@ -16,7 +16,7 @@ use crate::model::{
 use crate::modules::{self, Processing};
 use crate::names::{described, foreign, has_text_part, is_buffer, is_head, parts, plain, sees};
 use crate::safetensors::{Entry, Header};
-use crate::{tokenizer_files, vocabulary};
+use crate::{mxfp4, tokenizer_files, vocabulary};
 
 pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     let not_a_model = |reason: &str| PrepareError::not_a_model(directory, reason);
@@ -147,8 +147,10 @@ fn renamed(config: &Value, pools: bool) -> Option<(Value, &'static str)> {
     const BODY: &str =
         "the source's config.json without its head over the vocabulary, for which it says how to pool";
     const NAMES: &str = "the source's config.json, with the names of fields that transformers 5 reads";
+    const FLOATS: &str = "the source's config.json without its quantisation: the bundle has the numbers";
     let body = pooled_body(config).filter(|_| pools).map(|body| (body, BODY));
-    body.or_else(|| described(config).map(|described| (described, NAMES)))
+    let floats = || mxfp4::without(config).map(|config| (config, FLOATS));
+    body.or_else(|| described(config).map(|described| (described, NAMES))).or_else(floats)
 }
 
 /// The description of a decoder that encodes: one with a head over its vocabulary becomes its body.
@@ -178,7 +180,7 @@ pub(crate) fn config_json(directory: &Path) -> Result<Value, PrepareError> {
 fn read_config(file: &SourceFile, value: &Value, pools: bool) -> Result<ModelConfig, PrepareError> {
     let quantised = ["quantization_config", "compression_config", "quantization"];
     let quantised = quantised.iter().find_map(|name| value.get(*name).filter(|value| !value.is_null()));
-    if let Some(quantization) = quantised {
+    if let Some(quantization) = quantised.filter(|_| mxfp4::without(value).is_none()) {
         let method = quantization.get("quant_method").and_then(Value::as_str).unwrap_or("unknown");
         return Err(PrepareError::unsupported(
             file.path(),
@@ -205,6 +207,8 @@ struct Place {
     transposed: bool,
     /// The source's row for each of the bundle's, where they differ.
     order: Option<Vec<usize>>,
+    /// Of blocks of MXFP4, their scales: a file, and where they are in it.
+    scales: Option<(usize, Range<usize>)>,
 }
 
 /// A tensor of the source.
@@ -255,7 +259,8 @@ impl Weights {
                     None => PrepareError::tensor(path, &spec.name, missing(&spec)),
                 }
             })?;
-            let place = Place::check(shard, entry, &spec, config)
+            let scales = held.remove(&mxfp4::scales_of(&plain(&spec.name, config.architecture)));
+            let place = Place::check((shard, entry), scales, &spec, config)
                 .map_err(|reason| PrepareError::tensor(shards[shard].path(), &name, reason))?;
             places.insert(spec.name, place);
         }
@@ -324,7 +329,12 @@ fn missing(spec: &TensorSpec) -> String {
 }
 
 impl Place {
-    fn check(shard: usize, entry: Entry, spec: &TensorSpec, config: &ModelConfig) -> Result<Place, String> {
+    fn check(
+        (shard, entry): (usize, Entry),
+        scales: Option<Held>,
+        spec: &TensorSpec,
+        config: &ModelConfig,
+    ) -> Result<Place, String> {
         let transposed = match config.architecture {
             Architecture::Gpt2 => is_conv1d(&spec.name),
             Architecture::GptOss => spec.name.contains(".experts.") && spec.shape.len() > 1,
@@ -333,6 +343,18 @@ impl Place {
         let (mut expected, order) = (spec.shape.clone(), config.source_rows(&spec.name));
         if let Some((rows, _)) = order {
             expected[0] = rows;
+        }
+        if let Some(Held { shard: of_scales, entry: scales, .. }) = scales {
+            mxfp4::check(&entry, &scales, &expected)?;
+            let (stored, order) = (bundle::Element::U8, order.map(|(_, rows)| rows));
+            return Ok(Place {
+                shard,
+                entry,
+                stored,
+                transposed: false,
+                order,
+                scales: Some((of_scales, scales.range)),
+            });
         }
         if transposed {
             expected.reverse();
@@ -347,21 +369,31 @@ impl Place {
         let stored = entry
             .element()
             .ok_or_else(|| format!("is stored as {}; weights must be F32, BF16 or F16", entry.dtype))?;
-        Ok(Place { shard, entry, stored, transposed, order: order.map(|(_, rows)| rows) })
+        Ok(Place { shard, entry, stored, transposed, order: order.map(|(_, rows)| rows), scales: None })
     }
 }
 
 impl Tensors for Weights {
     fn stored(&self) -> Option<String> {
-        most_common(
-            self.places.values().map(|Place { entry, stored, .. }| {
-                (stored.name().to_lowercase(), entry.shape.iter().product())
-            }),
-        )
+        most_common(self.places.values().map(|Place { entry, stored, scales, .. }| {
+            let count: usize = entry.shape.iter().product();
+            match scales {
+                Some(_) => ("mxfp4".to_owned(), 2 * count),
+                None => (stored.name().to_lowercase(), count),
+            }
+        }))
     }
 
     fn read(&self, spec: &TensorSpec, rows: Range<usize>) -> Result<Vec<f32>, PrepareError> {
-        let Place { shard, entry, stored, transposed, order } = &self.places[&spec.name];
+        let Place { shard, entry, stored, transposed, order, scales } = &self.places[&spec.name];
+        if let Some((of_scales, scales)) = scales {
+            let rows: Vec<usize> = rows.map(|row| order.as_ref().map_or(row, |order| order[row])).collect();
+            let (blocks, scales) = (
+                &self.shards[*shard].bytes()[entry.range.clone()],
+                &self.shards[*of_scales].bytes()[scales.clone()],
+            );
+            return Ok(mxfp4::rows(blocks, scales, matrix(spec).1, &rows));
+        }
         let shard = &self.shards[*shard];
         let tensor = &shard.bytes()[entry.range.clone()];
         let (_, columns) = matrix(spec);

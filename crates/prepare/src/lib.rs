@@ -11,6 +11,7 @@ mod hub;
 mod huggingface;
 mod model;
 mod modules;
+mod mxfp4;
 mod names;
 mod quantise;
 mod safetensors;

@@ -5,6 +5,7 @@
 use bundle::{Architecture, ModelConfig};
 use serde_json::{Value, json};
 
+use crate::mxfp4;
 use crate::safetensors::Entry;
 
 /// Parts of names that are replaced, for one architecture or for all. A part is a number of whole words between dots.
@@ -98,6 +99,10 @@ fn experts(layer: &str, part: &str, entry: &Entry) -> Option<Vec<(String, Entry)
     let (halves, kind): (&[&str], _) = match part {
         "gate_up_proj" => (&["gate_proj", "up_proj"], "weight"),
         "gate_up_proj_bias" => (&["gate_proj", "up_proj"], "bias"),
+        "gate_up_proj_blocks" => (&["gate_proj", "up_proj"], "weight"),
+        "gate_up_proj_scales" => (&["gate_proj", "up_proj"], mxfp4::SCALES),
+        "down_proj_blocks" => (&["down_proj"], "weight"),
+        "down_proj_scales" => (&["down_proj"], mxfp4::SCALES),
         "down_proj" => (&["down_proj"], "weight"),
         "down_proj_bias" => (&["down_proj"], "bias"),
         _ => return None,

@@ -29,8 +29,8 @@ pub(super) fn give(
         None => fields.count(top)?,
     };
     if architecture == GptOss {
-        // An older name of the other.
-        fields.ignore(&[top]);
+        // An older name of the other, and what rope_scaling says, too.
+        fields.ignore(&[top, "initial_context_length"]);
     }
     if count.saturating_mul(layers.len()) > MAX_EXPERTS || !(1..=count).contains(&chosen) {
         return refused(format!("of {count} experts each token goes through {chosen}, which no model has"));

@@ -7,7 +7,7 @@ use candle_core::quantized::gguf_file::Value;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::common::{Model, floats};
+use crate::common::{Model, Tensor, floats};
 use crate::gguf::{Gguf, GgufInTests};
 
 fn fixture(name: &str) -> Model {
@@ -111,6 +111,43 @@ fn gemma_s_scale_is_the_head_s_where_nothing_says_otherwise() {
     let (_bundles, bundle) =
         gguf(&model, "gemma2", &[("attention.sliding_window", Value::U32(16))]).prepared();
     assert_eq!(bundle.config().form.attention_scale, None);
+}
+
+/// The published files have experts in blocks of 4 bits; transformers dequantises them to `[experts, in, out]`.
+#[test]
+fn experts_in_blocks_of_mxfp4_are_the_numbers_that_they_stand_for() {
+    let numbers = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let mut floats = fixture("gpt-oss");
+    let mut blocks = floats.clone();
+    blocks.config["quantization_config"] = json!({ "quant_method": "mxfp4" });
+    let names: Vec<String> = floats.tensors.keys().filter(|name| name.ends_with("_proj")).cloned().collect();
+    assert_eq!(names.len(), 4, "two layers");
+    for name in names {
+        let Tensor { shape, .. } = blocks.tensors.remove(&name).unwrap();
+        let [experts, columns, rows] = [shape[0], shape[1], shape[2]];
+        // Any nibbles and scales: by place.
+        let nibble = |at: usize| (at * 7 + at / 11) % 16;
+        let scale = |block: usize| 120 + block % 5;
+        let bytes =
+            (0..experts * rows * columns / 2).map(|at| (nibble(2 * at) | nibble(2 * at + 1) << 4) as u8);
+        let (bytes, of_rows) = (bytes.collect(), [experts, rows, columns / 32]);
+        let tensor =
+            |shape: &[usize], bytes: Vec<u8>| Tensor { dtype: "U8".into(), shape: shape.to_vec(), bytes };
+        let scales = (0..experts * rows * columns / 32).map(|block| scale(block) as u8).collect();
+        blocks.tensors.insert(format!("{name}_blocks"), tensor(&[&of_rows[..], &[16]].concat(), bytes));
+        blocks.tensors.insert(format!("{name}_scales"), tensor(&of_rows, scales));
+        let values = (0..experts * columns * rows).map(|at| {
+            let (expert, column, row) = (at / (columns * rows), at / rows % columns, at % rows);
+            let at = (expert * rows + row) * columns + column;
+            let sign = if nibble(at) > 7 { -1.0 } else { 1.0 };
+            sign * numbers[nibble(at) % 8] * 2f32.powi(scale(at / 32) as i32 - 127)
+        });
+        floats.tensors.insert(name, Tensor::f32(&shape, &values.collect::<Vec<_>>()));
+    }
+    let [(_held, blocks), (_also, floats)] = [blocks.prepared(), floats.prepared()];
+    let weights = |bundle: &Bundle| std::fs::read(bundle.directory().join("f32.safetensors")).unwrap();
+    assert!(weights(&blocks) == weights(&floats));
+    assert_eq!(blocks.manifest().source.stored.as_deref(), Some("mxfp4"));
 }
 
 #[test]
