@@ -6,28 +6,28 @@ BEGAN = now()
 import numpy as np, safetensors.numpy as files
 out = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # stdout belongs to the protocol: what anything else prints goes to stderr
-HELLO = {"protocol": 12, "framework": "numpy", "binding": "numpy", "library": f"numpy {np.__version__}",
+HELLO = {"protocol": 13, "framework": "numpy", "binding": "numpy", "library": f"numpy {np.__version__}",
          "build": {"profile": "release", "toolchain": f"CPython {sys.version.split()[0]}"}}
 IN_EFFECT = {"precision": "f32", "activations": "f32", "kv_cache_precision": "f32", "kv_cache": "preallocated",
              "device": "cpu", "threads": len(os.listdir("/proc/self/task")), "jit": "none",
              "weight_storage": "one copy in memory", "kernels": ["numpy matmul"]}
-ABLE = {"protocol": [12], "task": ["load", "measure"], "kind": ["load", "generate"], "kv_cache": [None, "on"],
+ABLE = {"protocol": [13], "task": ["load", "measure"], "kind": ["load", "generate"], "kv_cache": [None, "on"],
         "precision": ["f32"], "kv_precision": [None, "f32"], "device": ["cpu"], "load": [None], "prefill_chunk": [None],
-        "rms_norm": [True], "gated_mlp": [True], "qkv_bias": [False], "features": [None, []], "form": [None]}
+        "rms_norm": [True], "gated": [True], "qkv_bias": [False], "features": [None, []], "form": [None]}
 
 class Model:
     """THE PART TO REPLACE: a llama. It has the weights and the state of one request, of texts of one length."""
     def __init__(self, file, of):  # `of`: the description of the model in the job
-        self.of, self.weights, self.frequencies = of, files.load_file(file), np.float32(of["inverse_frequencies"])
+        self.of, self.weights = of, files.load_file(file)
     def begin(self, context, room):  # allocates the cache of a request, and appends the context, which may be empty
-        sizes = (self.of["layers"], 2, len(context), self.of["kv_heads"], len(context[0]) + room, self.of["head_dim"])
-        self.cache, self.length = np.zeros(sizes, np.float32), 0
+        size = len(self.of["layers"]), 2, len(context), self.of["kv_heads"], len(context[0]) + room, self.of["head_dim"]
+        self.cache, self.length = np.zeros(size, np.float32), 0
         if context[0]:
             self.append(context)
     def append(self, tokens, every=False):  # [batch][n] → logits [batch, n, vocabulary]: of the last, or of every one
         (batch, n), of, names, begin = np.shape(tokens), self.of, self.of["tensors"], self.length
         heads, kv_heads, size, end = of["heads"], of["kv_heads"], of["head_dim"], begin + n
-        angles = np.arange(begin, end, dtype=np.float32)[:, None] * self.frequencies
+        angles = np.float32(np.r_[begin:end])[:, None] * np.float32(of["rotations"][0]["inverse_frequencies"])
         cos, sin, self.length, x = np.cos(angles), np.sin(angles), end, self.weights[names["embedding"]][tokens]
         mask = np.where(np.arange(end) > np.arange(begin, end)[:, None], np.float32(-np.inf), np.float32(0))
         for layer, (keys, values) in zip(names["layers"], self.cache):
@@ -100,8 +100,8 @@ def measure(model, task, file):
         send("parity", file=of["file"])
 
 def work(job):
-    task, file = job["task"], f"{job['bundle']}/f32.safetensors"
-    asked = {**job, **job["model"], **job["settings"], **task, **task.get("work", {}), "task": task["kind"]}
+    task, file, mlp = job["task"], f"{job['bundle']}/f32.safetensors", job["model"]["layers"][0]["feed"].get("mlp", {})
+    asked = {**mlp, **job, **job["model"], **job["settings"], **task, **task.get("work", {}), "task": task["kind"]}
     if lacks := [f"{name} {asked.get(name)!r}" for name, able in ABLE.items() if asked.get(name) not in able]:
         raise NotImplementedError("it does not compute " + ", ".join(lacks))
     send("hello", **HELLO)

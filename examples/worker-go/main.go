@@ -12,11 +12,11 @@ import (
 var began = time.Now()
 
 // The framework's name is also the one in your file in ~/.config/photofinish/engines.
-var hello = object{"protocol": 12, "framework": "mygo", "binding": "mygo 0.1", "library": "mygo 0.1",
+var hello = object{"protocol": 13, "framework": "mygo", "binding": "mygo 0.1", "library": "mygo 0.1",
 	"build": object{"profile": "release", "toolchain": runtime.Version()}}
 
 // The values that this worker computes. It declines a job with others; a field that is left out has its default.
-var able = object{"protocol": 12.0, "settings": object{"precision": "f32", "kv_precision": "f32", "device": "cpu",
+var able = object{"protocol": 13.0, "settings": object{"precision": "f32", "kv_precision": "f32", "device": "cpu",
 	"shards": 1.0, "slowdown": 0.0, "anew": false},
 	"task": object{"load": nil, // one caller
 		"work": object{"kind": "generate", "kv_cache": "on", "decode": "forced", "prefill_chunk": nil}}}

@@ -25,6 +25,22 @@ const EACH: &[&str] = &["llama-gqa-tied", "llama3-rope-scaled", "qwen2-bias", "q
 /// Every fixture of `crates/conformance/fixtures/architectures`.
 const ARCHITECTURES: &[&str] =
     &["gemma2", "gemma3", "granite", "mistral-window", "olmo2", "phi3", "phi3-longrope", "smollm3"];
+/// Families of other blocks, which jax does not compute.
+const FAMILIES: &[&str] = &[
+    "cohere",
+    "glm",
+    "glm4",
+    "gpt-neox",
+    "gpt-neox-serial",
+    "gpt-oss",
+    "mixtral",
+    "phi2",
+    "qwen2-moe",
+    "qwen3-moe",
+    "stablelm",
+    "stablelm-parallel",
+    "starcoder2",
+];
 /// Two of them that cover the others' features: windows, norms after layers and of heads, scaled positions.
 const TWO: &[&str] = &["gemma3", "phi3-longrope"];
 /// A fixture that attends both ways: `crates/conformance/fixtures/diffusion`.
@@ -80,6 +96,7 @@ const CASES: &[Case] = &[
         &["--threads", "2"],
         &["gpt2", "gemma2", "gemma3", "granite", "mistral-window", "olmo2", "phi3", "smollm3"],
     ),
+    ("transformers_of_every_family", "transformers", &["--threads", "2"], FAMILIES),
     (
         "transformers_encoding",
         "transformers",
@@ -169,7 +186,7 @@ fn fixture(name: &str) -> PathBuf {
     let kind = match name {
         _ if DIFFUSION.contains(&name) => "diffusion",
         _ if ENCODERS.contains(&name) => "encoders",
-        _ if ARCHITECTURES.contains(&name) => "architectures",
+        _ if ARCHITECTURES.contains(&name) || FAMILIES.contains(&name) => "architectures",
         _ => "tiny",
     };
     root().join("crates/conformance/fixtures").join(kind).join(name)

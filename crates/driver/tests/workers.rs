@@ -77,7 +77,7 @@ fn the_mock_holds() {
     let mock = binaries().join("engine-mock");
     assert!(mock.is_file(), "build it first: cargo build --release -p engine-mock");
     let text = checked(&worker(mock, &[], Duration::from_secs(60)), None, true);
-    assert!(text.ends_with("The worker holds protocol 12: 10 phases."), "{text}");
+    assert!(text.ends_with("The worker holds protocol 13: 10 phases."), "{text}");
 }
 
 /// A program of this text, in a directory of its own.

@@ -22,7 +22,7 @@ pub use trace::*;
 pub use work::*;
 
 /// Version of this protocol. Driver and worker of different versions refuse each other.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// Longest line that a worker may send, in bytes: many times the samples of a long measurement.
 pub const MAX_LINE: u64 = 64 << 20;

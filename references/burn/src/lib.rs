@@ -13,7 +13,6 @@ use bundle::Feature;
 use burn_backend::{DType, TensorData};
 use model::{Model, floats};
 use sequences::{Cache, Sequences, is_written_in_place};
-use worker::engine;
 use worker::engine::{
     Bundle, Decode, Device, EngineError, Foreigns, HiddenStates, InEffect, InferenceEngine, KvCachePolicy,
     Options, Precision, Runtime, Settings, Want, check_append, check_begin, check_causal, check_features,

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use bundle::{
     Bundle, BundleError, Feature, HeadActivation, LayerAttention, LayerNames, ModelConfig, NormNames,
-    Pooling, Position, Precision, Scored, rotary,
+    Pooling, Precision, Scored, rotary,
 };
 
 use crate::{Form, Linear, Writer};

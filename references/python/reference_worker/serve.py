@@ -11,7 +11,7 @@ from .memory import Phase
 from .slowed import Slowed
 from .work import encode
 
-VERSION = 12
+VERSION = 13
 LARGEST_SLOWDOWN = 10
 
 

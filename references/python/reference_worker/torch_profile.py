@@ -7,11 +7,12 @@ import torch
 
 # The last name of a module that is no part of a layer, and of one that is.
 WHOLE = {
-    "embed_tokens": "embedding", "wte": "embedding", "wpe": "embedding", "norm": "final norm", "ln_f": "final norm",
-    "lm_head": "head",
+    "embed_tokens": "embedding", "embed_in": "embedding", "wte": "embedding", "wpe": "embedding", "norm": "final norm",
+    "ln_f": "final norm", "lm_head": "head",
 }
 LAYER = {
-    "input_layernorm": "attention norm", "ln_1": "attention norm", "self_attn": "attention", "attn": "attention",
+    "input_layernorm": "attention norm", "ln_1": "attention norm",
+    **dict.fromkeys(("self_attn", "attn", "attention"), "attention"),
     "post_attention_layernorm": "mlp norm", "ln_2": "mlp norm", "mlp": "mlp",
 }
 IN_LAYER = re.compile(r"\.(?:layers|h)\.(\d+)\.(\w+)$")
