@@ -5,6 +5,7 @@
 //! "Language Models are Unsupervised Multitask Learners", 2019, section 2.3). The output of such a model is
 //! meaningless; its cost is that of the trained one.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -84,7 +85,11 @@ struct Weights {
     deviation: f64,
     /// That of projections onto the residual stream.
     residual: f64,
+    routers: BTreeSet<String>,
 }
+
+/// The standard deviation of a router, as a multiple of the others'.
+const ROUTER: f64 = 8.0;
 
 impl Weights {
     fn new(path: PathBuf, config: &ModelConfig, json: &Value) -> Weights {
@@ -93,7 +98,9 @@ impl Weights {
             Architecture::Gpt2 => deviation / (2.0 * config.layers.len() as f64).sqrt(),
             _ => deviation,
         };
-        Weights { path, deviation, residual }
+        let layers = (0..config.layers.len()).filter_map(|index| config.layer(index).experts);
+        let routers = layers.flat_map(|experts| experts.router.weights).collect();
+        Weights { path, deviation, residual, routers }
     }
 }
 
@@ -104,6 +111,8 @@ impl Tensors for Weights {
         Ok(match &spec.shape[..] {
             [_] if spec.name.ends_with(".bias") => vec![0.0; elements.len()],
             [_] => vec![1.0; elements.len()],
+            // As far apart as a trained router has them: experts that are nearly even change with the last bits of a sum.
+            _ if self.routers.contains(&spec.name) => draw(elements, &spec.name, ROUTER * self.deviation),
             _ if spec.name.ends_with("c_proj.weight") => draw(elements, &spec.name, self.residual),
             _ => draw(elements, &spec.name, self.deviation),
         })
@@ -174,7 +183,7 @@ type Shape = (&'static str, Option<&'static str>, fn() -> Value);
 /// By size. `llama-tiny` and `bert-tiny` have no published originals: small enough for tests, wide enough for every
 /// precision.
 /// `llama-tiny-long` has room for passes in which attention is most of the work.
-const SHAPES: [Shape; 17] = [
+const SHAPES: [Shape; 19] = [
     ("bert-tiny", None, || bert([64, 128, 2, 4], 256)),
     ("llama-tiny", None, || llama([64, 128, 2, 4, 2], (256, 256))),
     ("llama-tiny-long", None, || llama([64, 128, 2, 4, 2], (256, 2048))),
@@ -185,6 +194,15 @@ const SHAPES: [Shape; 17] = [
     ("llama-160m", Some("JackFram/llama-160m"), || {
         with(llama([768, 3072, 12, 12, 12], (32_000, 2048)), json!({ "rms_norm_eps": 1e-6 }))
     }),
+    // Of Qwen3-MoE's kind, 326M parameters of which a token goes through 62M; and the dense model with as many.
+    ("qwen3-moe-small", None, || {
+        let experts = json!({
+            "model_type": "qwen3_moe", "num_experts": 32, "num_experts_per_tok": 4, "moe_intermediate_size": 512,
+            "norm_topk_prob": true,
+        });
+        with(qwen3([512, 2048, 12, 8, 2]), experts)
+    }),
+    ("qwen3-small", None, || qwen3([512, 2048, 12, 8, 2])),
     // Of DiffuCoder's kind and vocabulary, as small as others: the embedding is shared, as in Qwen2's small models.
     ("diffucoder-160m", None, || diffucoder([576, 3072, 12, 9, 3], true)),
     ("xlm-r-base", Some("FacebookAI/xlm-roberta-base"), xlm_r_base),
@@ -234,6 +252,17 @@ fn llama_3(sizes: [usize; 5], factor: f64) -> Value {
         "original_max_position_embeddings": 8192,
     });
     with(llama(sizes, (128_256, 131_072)), json!({ "rope_theta": 500_000.0, "rope_scaling": scaling }))
+}
+
+/// Qwen3 of these sizes, with a small vocabulary.
+fn qwen3(sizes: [usize; 5]) -> Value {
+    with(
+        llama(sizes, (32_000, 32_768)),
+        json!({
+            "model_type": "qwen3", "head_dim": 64, "rms_norm_eps": 1e-6, "rope_theta": 1_000_000.0,
+            "tie_word_embeddings": true,
+        }),
+    )
 }
 
 fn diffucoder(sizes: [usize; 5], is_tied: bool) -> Value {

@@ -13,6 +13,7 @@ mod names;
 mod read;
 mod rope;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use encoder::Class;
@@ -160,6 +161,21 @@ impl ModelConfig {
             Feed::Mlp(_) => None,
             Feed::Experts(experts) => Some(experts),
         }
+    }
+
+    /// Of each tensor of an expert, by name: the share of its layer's experts that a token goes through.
+    pub fn expert_shares(&self) -> BTreeMap<String, f64> {
+        let mut shares = BTreeMap::new();
+        for index in 0..self.layers.len() {
+            let (Some(experts), Some(names)) = (self.experts(index), self.layer(index).experts) else {
+                continue;
+            };
+            let share = experts.top as f64 / experts.count as f64;
+            let linears = names.each.into_iter().flatten();
+            let tensors = linears.flat_map(|linear| linear.weights.into_iter().chain(linear.biases));
+            shares.extend(tensors.map(|name| (name, share)));
+        }
+        shares
     }
 
     pub fn layer_attention(&self, index: usize) -> LayerAttention {

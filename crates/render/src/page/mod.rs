@@ -173,6 +173,9 @@ fn environment(report: &Report) -> Table {
     }
     let plan = &report.plan;
     table.add(["parameters", &words::or_dash(report.model.parameters, |count| count.to_string())]);
+    if let Some(experts) = words::findings::experts(&report.model) {
+        table.add(["experts", &experts]);
+    }
     table.add(["device", &plan.device]);
     table.add(["threads", &plan.threads.to_string()]);
     table.add(["precision", plan.precision.name()]);

@@ -7,7 +7,7 @@ use comparison::facts::arithmetic;
 use comparison::facts::evidence::{End, Shipped, Slices, Stage, Stages};
 use comparison::judge::Metric;
 use comparison::judge::report::limit::{Bound, Share};
-use comparison::judge::report::{LoadParts, Report, Row, Spread};
+use comparison::judge::report::{LoadParts, Prepared, Report, Row, Spread};
 use comparison::plan::{Plan, Rounds, Schedule};
 use protocol::untrusted::Foreign;
 use protocol::{Padding, Side, Unit};
@@ -426,14 +426,24 @@ fn limits(report: &Report) -> Option<String> {
     let device = report.plan.device.as_str();
     let precision = machine.probes.iter().find(|probe| probe.device == device).map(|probe| &probe.precision);
     let units = machine.units.iter().map(|(&unit, &speed)| format!(", {}", operations(unit, speed)));
+    let experts = experts(&report.model).map(|experts| format!("; {experts}"));
     Some(format!(
-        "{}: memory bandwidth {}, {} arithmetic {}{}",
+        "{}: memory bandwidth {}, {} arithmetic {}{}{}",
         if report.plan.is_on_gpu() { device } else { "the machine" },
         of(machine.read_bandwidth.as_ref()?, "GB/s"),
         precision.map_or("f32", |precision| precision.as_str()),
         of(machine.arithmetic.as_ref()?, "GFLOP/s"),
         units.collect::<String>(),
+        experts.unwrap_or_default(),
     ))
+}
+
+/// How many experts a token goes through, and what a step reads of the parameters: the share of the limit counts that.
+pub(crate) fn experts(model: &Prepared) -> Option<String> {
+    let experts = (0..model.config.layers.len()).find_map(|index| model.config.experts(index))?;
+    let [active, all] = [model.active_parameters(), model.parameters? as f64].map(|count| count / 1e6);
+    let (top, count) = (experts.top, experts.count);
+    Some(format!("a token reads {top} of {count} experts of a layer, {active:.0}M of {all:.0}M parameters"))
 }
 
 // The cost of a comparison: why its rounds ended, how contenders took turns, and where its time went.

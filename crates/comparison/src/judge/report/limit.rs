@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use bundle::{BundleError, ModelConfig, Precision, StoredTensor};
+use bundle::{BundleError, ModelConfig, Precision, StoredTensor, TensorSpec};
 use protocol::Unit;
 use serde::{Deserialize, Serialize};
 use statistics::median;
@@ -57,7 +57,8 @@ impl Work {
     }
 }
 
-/// Stored bytes of every tensor that a step reads completely; codes with their scales.
+/// Stored bytes of every tensor that a step reads completely; codes with their scales. Of experts, those of one token: a
+/// batch may read more, and no fewer.
 pub fn weights_read(config: &ModelConfig, precision: Precision) -> Result<u64, BundleError> {
     let mut looked_up: Vec<String> = config.position_embedding().into_iter().collect();
     if !config.tied_embeddings {
@@ -65,7 +66,12 @@ pub fn weights_read(config: &ModelConfig, precision: Precision) -> Result<u64, B
     }
     let stored = config.stored(precision)?;
     let read = stored.iter().filter(|tensor| !looked_up.contains(&tensor.name));
-    Ok(read.map(StoredTensor::bytes).sum())
+    let shares = config.expert_shares();
+    let of_experts = |tensor: &StoredTensor| {
+        let weight = tensor.name.strip_suffix(".scale").unwrap_or(&tensor.name);
+        shares.get(weight).map_or(tensor.bytes() as f64, |share| share * tensor.bytes() as f64)
+    };
+    Ok(read.map(of_experts).sum::<f64>().round() as u64)
 }
 
 /// Least operations for a prompt of `tokens`: two for each parameter of the layers' products and each token, and the
@@ -77,11 +83,16 @@ fn prefill_operations(config: &ModelConfig, context: usize, tokens: usize) -> f6
     let tables = [config.embedding(), head.clone(), config.position_embedding().unwrap_or_default()];
     let tensors = config.tensors();
     let matrices = tensors.iter().filter(|tensor| tensor.shape.len() == 2 && !tables.contains(&tensor.name));
-    let layers: usize = matrices.map(|tensor| tensor.shape.iter().product::<usize>()).sum();
+    let shares = config.expert_shares();
+    let of_token = |tensor: &TensorSpec| {
+        let numbers = tensor.shape.iter().product::<usize>() as f64;
+        shares.get(&tensor.name).map_or(numbers, |share| share * numbers)
+    };
+    let layers: f64 = matrices.map(of_token).sum();
     let head = config.vocab_size * config.hidden_size;
     let pairs = context * tokens + tokens * (tokens + 1) / 2;
     let attention = 4 * config.layers.len() * config.heads * config.head_dim * pairs;
-    (2 * (layers * tokens + head) + attention) as f64
+    2.0 * layers * tokens as f64 + (2 * head + attention) as f64
 }
 
 /// Closeness of one contender to the machine's limit.
@@ -430,6 +441,25 @@ mod tests {
             4 * (matrices + norms + 32 * 8),
             "the head, not the embedding"
         );
+    }
+
+    #[test]
+    fn of_experts_a_step_reads_those_of_a_token() {
+        let mixtral = |experts: usize, chosen: usize| {
+            let json = serde_json::json!({
+                "model_type": "mixtral", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+                "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 32, "max_position_embeddings": 64,
+                "num_local_experts": experts, "num_experts_per_tok": chosen
+            });
+            ModelConfig::from_json(&json).unwrap()
+        };
+        let router = |experts: usize| 2 * experts * 64;
+        for precision in [Precision::F32, Precision::Int8] {
+            let read = |experts, chosen| weights_read(&mixtral(experts, chosen), precision).unwrap();
+            assert_eq!(read(8, 2) - 4 * router(8) as u64, read(2, 2) - 4 * router(2) as u64, "{precision}");
+        }
+        let operations = |experts, chosen| prefill_operations(&mixtral(experts, chosen), 0, 5);
+        assert_eq!(operations(8, 2) - operations(2, 2), (2 * 5 * (router(8) - router(2))) as f64);
     }
 
     #[test]

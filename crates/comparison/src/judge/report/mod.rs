@@ -17,7 +17,7 @@ pub mod warnings;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bundle::{Manifest, ModelConfig};
+use bundle::{Manifest, ModelConfig, TensorSpec};
 use fairness::{Breach, MACHINE, RuleState};
 pub use hybrid::Hybrid;
 use limit::Flag;
@@ -481,6 +481,16 @@ impl Prepared {
             config: bundle.config().clone(),
             parameters: parameters(bundle.config()),
         }
+    }
+
+    /// The parameters that one token goes through: of experts, those that are chosen.
+    pub fn active_parameters(&self) -> f64 {
+        let shares = self.config.expert_shares();
+        let of_token = |tensor: &TensorSpec| {
+            let share = shares.get(&tensor.name).copied().unwrap_or(1.0);
+            share * tensor.shape.iter().product::<usize>() as f64
+        };
+        self.config.tensors().iter().map(of_token).sum()
     }
 }
 
