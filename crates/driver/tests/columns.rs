@@ -110,7 +110,12 @@ const CASES: &[Case] = &[
         ONE,
     ),
     ("transformers_denoising", "transformers", &["--threads", "2"], DIFFUSION),
-    ("llamacpp", "llamacpp", &["--threads", "2", "--no-hidden-states"], ONE),
+    (
+        "llamacpp",
+        "llamacpp",
+        &["--threads", "2", "--no-hidden-states"],
+        &["llama-gqa-tied", "qwen2-bias", "qwen3-qknorm", "mixtral"],
+    ),
     // It computes on one thread.
     ("tinygrad", "tinygrad", &["--threads", "1"], EACH),
     // Not in bf16, which needs a newer clang than some systems have.

@@ -8,7 +8,7 @@ mod model;
 
 use std::path::PathBuf;
 
-use bundle::ModelConfig;
+use bundle::{Architecture, ModelConfig};
 use candle_core::{DType, Device as CandleDevice, Tensor, utils};
 use encoder::Encoder;
 use error::framework;
@@ -87,6 +87,10 @@ impl InferenceEngine for CandleTransformers {
             Weights::Source => Ok(variable(SOURCE)?),
             Weights::Derived => {
                 let directory = variable(REFERENCES)?.join("derived");
+                if !matches!(bundle.config().architecture, Architecture::Llama | Architecture::Mistral) {
+                    let reason = "candle-transformers' quantized_llama reads llama alone";
+                    return Err(EngineError::Unsupported(reason.into()));
+                }
                 let derived = reference_gguf::derive(bundle, settings.precision, FourBits::Q4K, &directory);
                 derived.map_err(|error| match error {
                     reference_gguf::Error::Bundle(error) => error.into(),

@@ -30,6 +30,8 @@ def _to_stderr(level, text, _):
 
 class Adapter(Base):
     FRAMEWORK = "llamacpp"
+    # Of the architectures that reference-gguf writes, which refuses the others.
+    FEATURES = ("experts",)
     GPU = True
 
     @classmethod
