@@ -1,12 +1,73 @@
 //! Mixtures of experts by operations of candle, on any of its devices.
 
-use bundle::{Experts, SWIGLU_ALPHA, SWIGLU_LIMIT};
-use candle_core::{D, DType, Result, Tensor};
+use bundle::{Experts, LayerNames, LinearNames, ModelConfig, SWIGLU_ALPHA, SWIGLU_LIMIT};
+use candle_core::{D, DType, Module, Result, Tensor};
 use candle_nn::ops;
+use worker::engine;
+
+/// An MLP of one of the decoders.
+pub(crate) trait Mlp {
+    /// `clamped`: with the activation of [`Experts::clamped`].
+    fn forward(&self, x: &Tensor, clamped: bool) -> Result<Tensor>;
+}
+
+/// The feed-forward block of a layer, of a decoder's own MLPs and linear layers.
+#[derive(Debug)]
+pub(crate) enum Feed<M, L> {
+    Mlp(M),
+    /// Each expert gets the rows that chose it.
+    Experts {
+        router: L,
+        each: Vec<M>,
+        /// For all rows, with the layer whose sigmoid says how much of it is added.
+        shared: Option<(M, L)>,
+        of: Experts,
+    },
+}
+
+impl<M: Mlp, L: Module> Feed<M, L> {
+    pub(crate) fn read(
+        config: &ModelConfig,
+        (index, names): (usize, &LayerNames),
+        mlp: impl Fn(bundle::Mlp, [&LinearNames; 2]) -> engine::Result<M>,
+        linear: impl Fn(&LinearNames) -> engine::Result<L>,
+    ) -> engine::Result<Feed<M, L>> {
+        let common = |of| mlp(of, [&names.gate_up, &names.down]);
+        let (Some(of), Some(named)) = (config.experts(index), &names.experts) else {
+            return Ok(Feed::Mlp(common(config.mlp(index))?));
+        };
+        let each = named.each.iter().map(|[gate_up, down]| mlp(of.each, [gate_up, down]));
+        let shared = match (of.shared, &named.shared_gate) {
+            (Some(shared), Some(gate)) => Some((common(shared)?, linear(gate)?)),
+            _ => None,
+        };
+        let each = each.collect::<std::result::Result<_, _>>()?;
+        Ok(Feed::Experts { router: linear(&named.router)?, each, shared, of })
+    }
+
+    pub(crate) fn mlps(&self) -> impl Iterator<Item = &M> {
+        let (each, one) = match self {
+            Feed::Mlp(mlp) => (&[][..], Some(mlp)),
+            Feed::Experts { each, shared, .. } => (&each[..], shared.as_ref().map(|(mlp, _)| mlp)),
+        };
+        each.iter().chain(one)
+    }
+
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let (router, each, shared, of) = match self {
+            Feed::Mlp(mlp) => return mlp.forward(x, false),
+            Feed::Experts { router, each, shared, of } => (router, each, shared, of),
+        };
+        let (chosen, shares) = chosen(&router.forward(x)?, of)?;
+        let y = mixed(x, (&chosen, &shares), |expert, rows| each[expert].forward(rows, of.clamped))?;
+        let Some((mlp, gate)) = shared else { return Ok(y) };
+        y + mlp.forward(x, false)?.broadcast_mul(&ops::sigmoid(&gate.forward(x)?)?)?
+    }
+}
 
 /// From the router's logits, `[rows, experts]`: the experts of each row, and what each one's output is multiplied by,
 /// `[rows, top]`, in f32.
-pub(crate) fn chosen(logits: &Tensor, experts: &Experts) -> Result<(Vec<Vec<u32>>, Tensor)> {
+fn chosen(logits: &Tensor, experts: &Experts) -> Result<(Vec<Vec<u32>>, Tensor)> {
     let shares = ops::softmax_last_dim(&logits.to_dtype(DType::F32)?)?;
     let order = shares.arg_sort_last_dim(false)?.narrow(1, 0, experts.top)?.contiguous()?;
     let mut shares = shares.gather(&order, 1)?;
@@ -17,7 +78,7 @@ pub(crate) fn chosen(logits: &Tensor, experts: &Experts) -> Result<(Vec<Vec<u32>
 }
 
 /// The sum over each row's experts of its share times what `compute` makes of the rows of `x` that chose the expert.
-pub(crate) fn mixed(
+fn mixed(
     x: &Tensor,
     (chosen, shares): (&[Vec<u32>], &Tensor),
     compute: impl Fn(usize, &Tensor) -> Result<Tensor>,

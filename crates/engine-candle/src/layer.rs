@@ -1,10 +1,11 @@
 //! A layer: attention and the feed-forward block, with their norms.
 
-use bundle::{Activation, HeadActivation, LayerNames, LinearNames, ModelConfig};
+use bundle::{Activation, HeadActivation, LinearNames, ModelConfig};
 use candle_core::{Device, Result, Tensor};
 use worker::engine::{self};
 
 use crate::attention::Attention;
+use crate::experts::{self, Feed};
 use crate::kernels::Kernels;
 use crate::linear::Linear;
 use crate::norm::{Norm, SublayerNorms};
@@ -22,9 +23,12 @@ pub(crate) struct Layer {
     attention: Attention,
     output: Linear,
     mlp_norms: SublayerNorms,
-    feed: Feed,
+    feed: Feed<Mlp, Linear>,
     /// The input of the second block is that of the first.
     parallel: bool,
+    /// The second block takes all rows at once, so that weights that are converted are so once, and each expert's are read
+    /// once.
+    whole: bool,
     kernels: Kernels,
 }
 
@@ -32,20 +36,24 @@ impl Layer {
     pub(crate) fn read(reader: &Reader<'_>, config: &ModelConfig, index: usize) -> engine::Result<Layer> {
         let names = config.layer(index);
         let place = |norms| SublayerNorms::read(reader, config, norms);
+        let mlp = |mlp, names: [&LinearNames; 2]| Mlp::read(reader, mlp, names);
+        let feed = Feed::read(config, (index, &names), mlp, |names| Linear::read(reader, names))?;
+        let is_converted = feed.mlps().flat_map(Mlp::linears).any(|linear| linear.weight().is_converted());
         Ok(Layer {
             attention_norms: place([&names.attention_norm, &names.post_attention_norm])?,
             qkv: Linear::read(reader, &names.qkv)?,
             attention: Attention::read(reader, config, index)?,
             output: Linear::read(reader, &names.output)?,
             mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
-            feed: Feed::read(reader, config, (index, &names))?,
+            whole: is_converted || matches!(feed, Feed::Experts { .. }),
+            feed,
             parallel: config.form.parallel,
             kernels: reader.kernels(),
         })
     }
 
     pub(crate) fn linears(&self) -> Vec<&Linear> {
-        [&self.qkv, &self.output].into_iter().chain(self.feed.linears()).collect()
+        [&self.qkv, &self.output].into_iter().chain(self.feed.mlps().flat_map(Mlp::linears)).collect()
     }
 
     /// The residual stream `x`, `[rows, hidden]`, after both blocks. The own loops change `x` itself. `attend` computes
@@ -66,9 +74,7 @@ impl Layer {
         drop((qkv, entered));
         let x = self.attention_norms.leave(x, self.output.forward(&attended)?)?;
         let rows = x.dim(0)?;
-        // All rows at once, so that the weights are converted once, and each expert's are read once.
-        let converted = self.feed.linears().iter().any(|linear| linear.weight().is_converted());
-        let piece = if converted || matches!(self.feed, Feed::Experts(_)) { rows } else { MLP_ROWS };
+        let piece = if self.whole { rows } else { MLP_ROWS };
         for start in (0..rows).step_by(piece.max(1)) {
             let part = x.narrow(0, start, piece.min(rows - start))?;
             let entered = match &beside {
@@ -87,80 +93,7 @@ impl Layer {
     }
 }
 
-// The feed-forward block.
-
-#[derive(Debug)]
-enum Feed {
-    Mlp(Mlp),
-    Experts(Experts),
-}
-
-impl Feed {
-    fn read(
-        reader: &Reader<'_>,
-        config: &ModelConfig,
-        (index, names): (usize, &LayerNames),
-    ) -> engine::Result<Feed> {
-        let mlp = |mlp| Mlp::read(reader, mlp, [&names.gate_up, &names.down]);
-        let (Some(experts), Some(named)) = (config.experts(index), &names.experts) else {
-            return Ok(Feed::Mlp(mlp(config.mlp(index))?));
-        };
-        let each = named.each.iter().map(|[gate_up, down]| Mlp::read(reader, experts.each, [gate_up, down]));
-        let shared = match (experts.shared, &named.shared_gate) {
-            (Some(shared), Some(gate)) => Some((mlp(shared)?, Linear::read(reader, gate)?)),
-            _ => None,
-        };
-        Ok(Feed::Experts(Experts {
-            router: Linear::read(reader, &named.router)?,
-            each: each.collect::<std::result::Result<_, _>>()?,
-            shared,
-            of: experts,
-        }))
-    }
-
-    fn linears(&self) -> Vec<&Linear> {
-        match self {
-            Feed::Mlp(mlp) => mlp.linears().to_vec(),
-            // The router's weight is never quantised, and is no kernel's measure.
-            Feed::Experts(experts) => {
-                let shared = experts.shared.iter().map(|(mlp, _)| mlp);
-                experts.each.iter().chain(shared).flat_map(Mlp::linears).collect()
-            }
-        }
-    }
-
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        match self {
-            Feed::Mlp(mlp) => mlp.forward(x),
-            Feed::Experts(experts) => experts.forward(x),
-        }
-    }
-}
-
-/// A mixture of experts: each gets the rows that chose it.
-#[derive(Debug)]
-struct Experts {
-    router: Linear,
-    each: Vec<Mlp>,
-    /// For all rows, with the layer whose sigmoid says how much of it is added.
-    shared: Option<(Mlp, Linear)>,
-    of: bundle::Experts,
-}
-
-impl Experts {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let (chosen, shares) = crate::experts::chosen(&self.router.forward(x)?, &self.of)?;
-        let y = crate::experts::mixed(x, (&chosen, &shares), |expert, rows| {
-            if self.of.clamped {
-                self.each[expert].forward_clamped(rows)
-            } else {
-                self.each[expert].forward(rows)
-            }
-        })?;
-        let Some((mlp, gate)) = &self.shared else { return Ok(y) };
-        y + mlp.forward(x)?.broadcast_mul(&candle_nn::ops::sigmoid(&gate.forward(x)?)?)?
-    }
-}
+// The feed-forward block's MLPs.
 
 /// down(act(gate(x)) · up(x)), or down(act(up(x))) without a gate.
 #[derive(Debug)]
@@ -190,20 +123,17 @@ impl Mlp {
     pub(crate) fn linears(&self) -> [&Linear; 2] {
         [&self.gate_up, &self.down]
     }
+}
 
-    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+impl experts::Mlp for Mlp {
+    fn forward(&self, x: &Tensor, clamped: bool) -> Result<Tensor> {
         let (kernels, activation) = (self.kernels, self.activation);
-        let activated = if self.gated {
-            self.gate_up.combined(x, |gate, up| kernels.gated(gate, up, activation))?
-        } else {
-            kernels.activate(&self.gate_up.forward(x)?, HeadActivation::Of(activation))?
+        let activated = match self.gated {
+            true if clamped => self.gate_up.combined(x, experts::clamped)?,
+            true => self.gate_up.combined(x, |gate, up| kernels.gated(gate, up, activation))?,
+            false => kernels.activate(&self.gate_up.forward(x)?, HeadActivation::Of(activation))?,
         };
         self.down.forward(&activated)
-    }
-
-    /// The same with the activation of [`bundle::Experts::clamped`].
-    fn forward_clamped(&self, x: &Tensor) -> Result<Tensor> {
-        self.down.forward(&self.gate_up.combined(x, crate::experts::clamped)?)
     }
 }
 

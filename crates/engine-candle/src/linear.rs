@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bundle::LinearNames;
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Device, Module, Result, Tensor};
 use worker::engine::{self};
 
 use crate::elements::with_f32;
@@ -19,6 +19,12 @@ pub(crate) struct Linear {
     weight: Weight,
     bias: Option<Tensor>,
     kernels: Kernels,
+}
+
+impl Module for Linear {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        Linear::forward(self, x)
+    }
 }
 
 impl Linear {

@@ -94,6 +94,9 @@ pub(crate) fn parts(plain: String, entry: Entry, architecture: Architecture) -> 
     cut.collect()
 }
 
+/// More experts than any layer has: a file must not make their names fill memory.
+pub(crate) const MOST_EXPERTS: usize = 1 << 12;
+
 /// The part of each expert: of `gate_up_proj` once as the gate and once as the other half.
 fn experts(layer: &str, part: &str, entry: &Entry) -> Option<Vec<(String, Entry)>> {
     let (halves, kind): (&[&str], _) = match part {
@@ -107,10 +110,9 @@ fn experts(layer: &str, part: &str, entry: &Entry) -> Option<Vec<(String, Entry)
         "down_proj_bias" => (&["down_proj"], "bias"),
         _ => return None,
     };
-    let (&count, shape) = entry.shape.split_first()?;
+    let (&count, shape) = entry.shape.split_first().filter(|(count, _)| **count <= MOST_EXPERTS)?;
     let bytes = entry.range.len().checked_div(count).filter(|bytes| bytes * count == entry.range.len())?;
-    let each =
-        (0..count.min(entry.range.len())).flat_map(|expert| halves.iter().map(move |half| (expert, half)));
+    let each = (0..count).flat_map(|expert| halves.iter().map(move |half| (expert, half)));
     let one = |(expert, half): (usize, &&str)| {
         let start = entry.range.start + expert * bytes;
         let range = start..start + bytes;

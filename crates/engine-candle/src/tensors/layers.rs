@@ -1,12 +1,12 @@
 //! Layers, without their attention.
 
-use bundle::{Activation, LayerAttention, LayerNames, LinearNames, ModelConfig, NormNames, rotary};
-use candle_core::{D, DType, Device, Result, Tensor};
+use bundle::{Activation, LayerAttention, LinearNames, ModelConfig, NormNames, rotary};
+use candle_core::{D, DType, Device, Module, Result, Tensor};
 use candle_nn::{ops, rotary_emb};
 use worker::engine::{self};
 
 use super::{Linear, Upload};
-use crate::experts;
+use crate::experts::{self, Feed};
 use crate::reader::framework;
 pub(super) use crate::sequences::Cache;
 
@@ -101,7 +101,7 @@ pub(super) struct Layer {
     attention: Attention,
     output: Linear,
     mlp_norms: SublayerNorms,
-    feed: Feed,
+    feed: Feed<Mlp, Linear>,
     /// The input of the second block is that of the first.
     parallel: bool,
 }
@@ -110,13 +110,14 @@ impl Layer {
     pub(super) fn read(upload: &Upload<'_>, config: &ModelConfig, index: usize) -> engine::Result<Layer> {
         let names = config.layer(index);
         let place = |norms| SublayerNorms::read(upload, config, norms);
+        let mlp = |mlp, names: [&LinearNames; 2]| Mlp::read(upload, mlp, names);
         Ok(Layer {
             attention_norms: place([&names.attention_norm, &names.post_attention_norm])?,
             qkv: upload.linear(&names.qkv)?,
             attention: Attention::read(upload, config, index)?,
             output: upload.linear(&names.output)?,
             mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
-            feed: Feed::read(upload, config, (index, &names))?,
+            feed: Feed::read(config, (index, &names), mlp, |names| upload.linear(names))?,
             parallel: config.form.parallel,
         })
     }
@@ -129,50 +130,6 @@ impl Layer {
         let entered =
             if self.parallel { self.mlp_norms.enter_or(x, &entered)? } else { self.mlp_norms.enter(&sum)? };
         self.mlp_norms.leave(&sum, self.feed.forward(&entered)?)
-    }
-}
-
-/// The feed-forward block.
-#[derive(Debug)]
-enum Feed {
-    Mlp(Mlp),
-    Experts {
-        router: Linear,
-        each: Vec<Mlp>,
-        /// For all rows, with the layer whose sigmoid says how much of it is added.
-        shared: Option<(Mlp, Linear)>,
-        of: bundle::Experts,
-    },
-}
-
-impl Feed {
-    fn read(
-        upload: &Upload<'_>,
-        config: &ModelConfig,
-        (index, names): (usize, &LayerNames),
-    ) -> engine::Result<Feed> {
-        let mlp = |mlp| Mlp::read(upload, mlp, [&names.gate_up, &names.down]);
-        let (Some(of), Some(named)) = (config.experts(index), &names.experts) else {
-            return Ok(Feed::Mlp(mlp(config.mlp(index))?));
-        };
-        let each = named.each.iter().map(|[gate_up, down]| Mlp::read(upload, of.each, [gate_up, down]));
-        let shared = match (of.shared, &named.shared_gate) {
-            (Some(shared), Some(gate)) => Some((mlp(shared)?, upload.linear(gate)?)),
-            _ => None,
-        };
-        let each = each.collect::<std::result::Result<_, _>>()?;
-        Ok(Feed::Experts { router: upload.linear(&named.router)?, each, shared, of })
-    }
-
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let (router, each, shared, of) = match self {
-            Feed::Mlp(mlp) => return mlp.forward(x, false),
-            Feed::Experts { router, each, shared, of } => (router, each, shared, of),
-        };
-        let (chosen, shares) = experts::chosen(&router.forward(x)?, of)?;
-        let y = experts::mixed(x, (&chosen, &shares), |expert, rows| each[expert].forward(rows, of.clamped))?;
-        let Some((mlp, gate)) = shared else { return Ok(y) };
-        y + mlp.forward(x, false)?.broadcast_mul(&ops::sigmoid(&gate.forward(x)?)?)?
     }
 }
 
@@ -195,7 +152,17 @@ impl Mlp {
         })
     }
 
-    /// `clamped`: with the activation of [`bundle::Experts::clamped`].
+    fn activate(&self, x: &Tensor) -> Result<Tensor> {
+        match self.activation {
+            Activation::Silu => x.silu(),
+            Activation::GeluTanh => x.gelu(),
+            Activation::GeluErf => x.gelu_erf(),
+            Activation::Relu => x.relu(),
+        }
+    }
+}
+
+impl experts::Mlp for Mlp {
     fn forward(&self, x: &Tensor, clamped: bool) -> Result<Tensor> {
         let gate_up = self.gate_up.forward(x)?;
         let activated = match self.gate {
@@ -209,15 +176,6 @@ impl Mlp {
             }
         };
         self.down.forward(&activated)
-    }
-
-    fn activate(&self, x: &Tensor) -> Result<Tensor> {
-        match self.activation {
-            Activation::Silu => x.silu(),
-            Activation::GeluTanh => x.gelu(),
-            Activation::GeluErf => x.gelu_erf(),
-            Activation::Relu => x.relu(),
-        }
     }
 }
 

@@ -6,7 +6,7 @@
 mod layers;
 
 use bundle::{Bundle, LinearNames, ModelConfig, Precision};
-use candle_core::{DType, Device, DeviceLocation, Result, Tensor, bail};
+use candle_core::{DType, Device, DeviceLocation, Module, Result, Tensor, bail};
 use layers::{Cache, Layer, Norm, Sequences, Step};
 use worker::engine::{self, EngineError, Foreigns, InEffect, Want};
 
@@ -307,7 +307,9 @@ impl Linear {
     fn new(weight: &Tensor, bias: Option<Tensor>) -> Result<Linear> {
         Ok(Linear { weight: weight.t()?, bias })
     }
+}
 
+impl Module for Linear {
     /// `[rows, in]` → `[rows, out]`
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let y = x.matmul(&self.weight)?;

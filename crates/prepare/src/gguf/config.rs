@@ -22,10 +22,11 @@ const HARMLESS: [&str; 8] = [
 
 /// llama.cpp's names of the supported architectures, and the class that is their body in transformers where that can
 /// encode texts.
-const ARCHITECTURES: [(&str, &str); 10] = [
+const ARCHITECTURES: [(&str, &str); 11] = [
     ("llama", "LlamaModel"),
     ("qwen2", "Qwen2Model"),
     ("qwen3", "Qwen3Model"),
+    ("qwen3moe", ""),
     ("gpt2", ""),
     ("gemma2", ""),
     ("gemma3", ""),
@@ -97,8 +98,9 @@ pub(super) fn config(
         return Err(Refusal::Architecture(unknown));
     };
     let own = Own { architecture, metadata };
-    if own.count("expert_count")?.is_some_and(|experts| experts > 0) {
-        return unsupported("mixtures of experts are not supported");
+    let experts = own.count("expert_count")?.filter(|&experts| experts > 0);
+    if experts.is_some() && !matches!(architecture, "llama" | "qwen3moe") {
+        return unsupported(format!("a mixture of experts is not supported for {architecture}"));
     }
     let encodes = pooling(metadata)?.is_some() && !body.is_empty();
     let causal = metadata.flag(&own.key("attention.causal"))?.unwrap_or(true);
@@ -110,7 +112,21 @@ pub(super) fn config(
         _ => llama_like(&own, header, rope_factors)?,
     };
     let mistral = architecture == "llama" && config.get("sliding_window").is_some();
-    config["model_type"] = json!(if mistral { "mistral" } else { architecture });
+    config["model_type"] = json!(match architecture {
+        "qwen3moe" => "qwen3_moe",
+        "llama" if experts.is_some() => "mixtral",
+        _ if mistral => "mistral",
+        _ => architecture,
+    });
+    if let Some(experts) = experts {
+        // llama.cpp takes the shares of the chosen experts for both (`build_moe_ffn` in llama-graph.cpp).
+        config["num_local_experts"] = json!(experts);
+        config["num_experts_per_tok"] = json!(own.required_count("expert_used_count")?);
+        config["norm_topk_prob"] = json!(true);
+        if let Some(width) = own.count("expert_feed_forward_length")? {
+            config["moe_intermediate_size"] = json!(width);
+        }
+    }
     config["tie_word_embeddings"] = json!(!header.tensors.contains_key("output.weight"));
     if encodes {
         config["architectures"] = json!([if mistral { "MistralModel" } else { body }]);

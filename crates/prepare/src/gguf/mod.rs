@@ -20,6 +20,7 @@ use crate::PrepareError;
 use crate::model::{
     self, Document, Model, SourceFile, TOKENIZER_CONFIG, Tensors, check_layers, matrix, most_common,
 };
+use crate::names::MOST_EXPERTS;
 
 /// Divisors of the rotary frequencies, which go into config.json: Llama 3's, and LongRoPE's short and long ones.
 const ROPE_FACTORS: [&str; 3] =
@@ -216,6 +217,7 @@ impl Weights {
         let of = |name: &str, info: &TensorInfo, reason: String| {
             PrepareError::tensor(files[info.file].path(), name, reason)
         };
+        split_experts(&mut held);
         check_layers(config, files[0].path(), held.len())?;
         held.retain(|name, _| !ROPE_FACTORS.contains(&name.as_str()));
         if config.encoder.is_some() {
@@ -332,6 +334,28 @@ impl Tensors for Weights {
     }
 }
 
+/// The tensors of all experts as one for each, with the names of older files, which had them so: `blk.0.ffn_up_exps.weight`
+/// is `blk.0.ffn_up.0.weight` and those after it.
+fn split_experts(held: &mut BTreeMap<String, TensorInfo>) {
+    let of_all: Vec<String> = held.keys().filter(|name| name.ends_with("_exps.weight")).cloned().collect();
+    for name in of_all {
+        let Some(TensorInfo { shape, range, file, kind }) = held.remove(&name) else { continue };
+        let count = shape.first().filter(|count| **count <= MOST_EXPERTS);
+        let bytes = count.and_then(|&count| range.len().checked_div(count));
+        let (Some(stem), &[count, rows, columns], Some(bytes)) =
+            (name.strip_suffix("_exps.weight"), &shape[..], bytes)
+        else {
+            held.insert(name, TensorInfo { shape, range, file, kind });
+            continue;
+        };
+        for expert in 0..count {
+            let start = range.start + expert * bytes;
+            let info = TensorInfo { shape: vec![rows, columns], range: start..start + bytes, file, kind };
+            held.insert(format!("{stem}.{expert}.weight"), info);
+        }
+    }
+}
+
 fn dequantise(info: &TensorInfo, bytes: &[u8]) -> Result<Vec<f32>, String> {
     match info.kind {
         Ok(kind) => kind.dequantise(bytes),
@@ -385,7 +409,7 @@ const GLOBAL: [(&str, &str); 6] = [
 ];
 
 /// Names after `model.layers.N.` or `transformer.h.N.`, and after `blk.N.`.
-const LAYER: [(&str, &str); 19] = [
+const LAYER: [(&str, &str); 21] = [
     ("input_layernorm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),
     ("self_attn.k_proj", "attn_k"),
@@ -396,6 +420,8 @@ const LAYER: [(&str, &str); 19] = [
     ("post_attention_layernorm", "ffn_norm"),
     ("self_attn.qkv_proj", "attn_qkv"),
     ("mlp.gate_up_proj", "ffn_up"),
+    ("mlp.gate", "ffn_gate_inp"),
+    ("block_sparse_moe.gate", "ffn_gate_inp"),
     ("mlp.gate_proj", "ffn_gate"),
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
@@ -414,6 +440,16 @@ const BEHIND: [(&str, &str); 3] = [
     ("post_feedforward_layernorm", "post_ffw_norm"),
 ];
 
+/// Names after those and `mlp.experts.N.` or `block_sparse_moe.experts.N.`.
+const EXPERT: [(&str, &str); 6] = [
+    ("gate_proj", "ffn_gate"),
+    ("up_proj", "ffn_up"),
+    ("down_proj", "ffn_down"),
+    ("w1", "ffn_gate"),
+    ("w3", "ffn_up"),
+    ("w2", "ffn_down"),
+];
+
 /// `model.layers.3.self_attn.q_proj.weight` to `blk.3.attn_q.weight`.
 fn gguf_name(name: &str, norms: NormPlacement) -> Option<String> {
     let (stem, kind) = name.rsplit_once('.')?;
@@ -425,6 +461,12 @@ fn gguf_name(name: &str, norms: NormPlacement) -> Option<String> {
         }
         None => (String::new(), stem, &GLOBAL[..]),
     };
+    let experts =
+        stem.strip_prefix("mlp.experts.").or_else(|| stem.strip_prefix("block_sparse_moe.experts."));
+    if let Some((expert, part)) = experts.and_then(|of| of.split_once('.')) {
+        let (_, theirs) = EXPERT.iter().find(|(ours, _)| *ours == part)?;
+        return Some(format!("{prefix}{theirs}.{expert}.{kind}"));
+    }
     let behind = if norms == NormPlacement::Before { &[][..] } else { &BEHIND };
     let (_, theirs) = behind.iter().chain(table).find(|(ours, _)| *ours == stem)?;
     Some(format!("{prefix}{theirs}.{kind}"))

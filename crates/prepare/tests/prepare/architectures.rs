@@ -150,6 +150,52 @@ fn experts_in_blocks_of_mxfp4_are_the_numbers_that_they_stand_for() {
     assert_eq!(blocks.manifest().source.stored.as_deref(), Some("mxfp4"));
 }
 
+/// The tensors of all experts are one in a GGUF, by part.
+fn with_experts_together(mut gguf: Gguf) -> Gguf {
+    let held = std::mem::take(&mut gguf.tensors);
+    for (name, (kind, shape, values)) in held {
+        let words: Vec<&str> = name.split('.').collect();
+        let whole = match words[..] {
+            [_, layer, _, "experts", _, part, _] => {
+                let part = match part {
+                    "w1" | "gate_proj" => "gate",
+                    "w2" | "down_proj" => "down",
+                    _ => "up",
+                };
+                format!("blk.{layer}.ffn_{part}_exps.weight")
+            }
+            [_, layer, "mlp" | "block_sparse_moe", "gate", _] => format!("blk.{layer}.ffn_gate_inp.weight"),
+            _ => name.clone(),
+        };
+        let is_of_experts = whole.contains("_exps");
+        let all = gguf.tensors.entry(whole).or_insert_with(|| match is_of_experts {
+            true => (kind, [&[0], &shape[..]].concat(), Vec::new()),
+            false => (kind, shape.clone(), Vec::new()),
+        });
+        all.1[0] += usize::from(is_of_experts);
+        all.2.extend(values);
+    }
+    gguf
+}
+
+#[test]
+fn experts_of_mixtral_and_of_qwen3_come_from_gguf() {
+    let experts = [("expert_count", Value::U32(4)), ("expert_used_count", Value::U32(2))];
+    let mixtral = fixture("mixtral");
+    let together = with_experts_together(gguf(&mixtral, "llama", &experts));
+    assert!(together.tensors.keys().any(|name| name == "blk.1.ffn_up_exps.weight"));
+    assert_same(together.prepared(), mixtral.prepared());
+    // llama.cpp's qwen3moe has experts in every layer.
+    let mut qwen = fixture("qwen3-moe");
+    qwen.tensors.retain(|name, _| !name.contains("layers.1.") && !name.contains("layers.2."));
+    (qwen.config["num_hidden_layers"], qwen.config["mlp_only_layers"]) = (json!(1), json!([]));
+    let width = [("expert_feed_forward_length", Value::U32(32))];
+    let together = with_experts_together(gguf(&qwen, "qwen3moe", &[&experts[..], &width].concat()));
+    assert_same(together.prepared(), qwen.prepared());
+    let other = gguf(&fixture("granite"), "granite", &experts);
+    other.refused(&["a mixture of experts is not supported for granite"]);
+}
+
 #[test]
 fn granite_from_gguf_has_its_four_multipliers() {
     check(

@@ -227,7 +227,7 @@ fn what_would_change_the_computation_is_refused() {
         gguf
     };
     with("general.architecture", Value::String("mamba".into())).refused(&["mamba", "qwen3"]);
-    with("llama.expert_count", Value::U32(8)).refused(&["experts"]);
+    with("llama.expert_count", Value::U32(8)).refused(&["llama.expert_used_count", "missing"]);
     with("llama.logit_scale", Value::F32(2.0)).refused(&["llama.logit_scale"]);
     with("llama.rope.dimension_count", Value::U32(8)).refused(&["heads of 16", "8 are rotated"]);
     with("llama.attention.head_count", Value::String("4".into())).refused(&["head_count", "whole number"]);
