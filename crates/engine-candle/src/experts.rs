@@ -86,7 +86,7 @@ fn mixed(
     let (rows, top) = shares.dims2()?;
     let count = chosen.iter().flatten().max().map_or(0, |&last| last as usize + 1);
     let mut rows_of = vec![Vec::new(); count];
-    // Where the output of a row's expert is, among those of all experts one behind the other.
+    // Where the output of a row's expert is among those of all experts.
     let mut places_of = vec![Vec::new(); count];
     for (row, experts) in chosen.iter().enumerate() {
         for (slot, &expert) in experts.iter().enumerate() {

@@ -26,8 +26,7 @@ pub(crate) struct Layer {
     feed: Feed<Mlp, Linear>,
     /// The input of the second block is that of the first.
     parallel: bool,
-    /// The second block takes all rows at once, so that weights that are converted are so once, and each expert's are read
-    /// once.
+    /// The second block takes all rows at once: weights are converted once, and each expert's are read once.
     whole: bool,
     kernels: Kernels,
 }

@@ -42,8 +42,8 @@ impl Manner {
         Manner { layer, scale: form.attention_scale, cap: form.attention_cap }
     }
 
-    /// The softmax of unscaled `scores`, `[batch, heads, positions, keys]`, after scaling, cap and mask, and with a number of
-    /// each head beside them, `sinks`.
+    /// The softmax of unscaled `scores`, `[batch, heads, positions, keys]`, after scaling, cap and mask. `sinks` are
+    /// numbers beside the scores, one for each head.
     pub(crate) fn shares(
         &self,
         scores: &Tensor,

@@ -73,7 +73,7 @@ impl<M: Mlp> Experts<M> {
         }
         let chosen = Vec::<i64>::try_from(chosen.f_view(-1)?)?;
         let mut outputs = Vec::new();
-        // Where the output of a row's expert is, among those of all experts one behind the other.
+        // Where the output of a row's expert is among those of all experts.
         let mut places = vec![0; chosen.len()];
         let mut next = 0;
         for (expert, mlp) in self.each.iter().enumerate() {

@@ -198,8 +198,8 @@ impl SublayerNorms {
     }
 }
 
-/// Both blocks of a layer: one behind the other, or beside each other on the same stream, where a second block without a
-/// norm of its own shares the first one's input.
+/// Both blocks of a layer: one after the other, or both on the same stream, where a second block without a norm of its
+/// own takes the first one's input.
 pub(crate) fn blocks(
     residual: &mut Residual,
     norms: [&SublayerNorms; 2],

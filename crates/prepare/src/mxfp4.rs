@@ -1,5 +1,6 @@
-//! MXFP4, the weights of gpt-oss's experts: blocks of 32 numbers of 4 bits, two to a byte, the even one in the low half, and
-//! a power of two for each block (Open Compute Project, "OCP Microscaling Formats (MX) Specification", version 1.0, 2023).
+//! MXFP4, the type of gpt-oss's experts: blocks of 32 numbers of 4 bits, two to a byte, the even one in the low half,
+//! and a power of two for each block (Open Compute Project, "OCP Microscaling Formats (MX) Specification", version 1.0,
+//! 2023).
 
 use serde_json::Value;
 
@@ -41,7 +42,8 @@ pub(crate) fn check(blocks: &Entry, scales: &Entry, shape: &[usize]) -> Result<(
         return Ok(());
     }
     Err(format!(
-        "has blocks of shape {:?} ({}) and scales of {:?} ({}), but config.json calls for {of_blocks:?} and {expected:?} of U8",
+        "has blocks of shape {:?} ({}) and scales of {:?} ({}), but config.json calls for {of_blocks:?} and \
+         {expected:?} of U8",
         blocks.shape, blocks.dtype, scales.shape, scales.dtype
     ))
 }

@@ -51,7 +51,7 @@ def turned(model, arrays):
 
 
 def by_head(model, arrays):
-    """`[queries, keys, values]` of all heads as those of each head one behind the other."""
+    """`[queries, keys, values]` of all heads as those of one head after another."""
     def turn(array):
         return array.reshape(3, model["heads"], model["head_dim"], -1).swapaxes(0, 1).reshape(array.shape)
 
@@ -91,7 +91,7 @@ def together(model, arrays):
 PAIRS = (in_pairs, "pairs", "heads with the numbers side by side that are rotated together")
 PUBLISHED = {
     "gpt2": (turned, "conv1d", "linear layers as [in, out], as Conv1D of transformers has them"),
-    "gpt_neox": (by_head, "by-head", "queries, keys and values of each head one behind the other"),
+    "gpt_neox": (by_head, "by-head", "queries, keys and values of one head after another"),
     "gpt_oss": (together, "experts", "the experts of a layer in one tensor, [experts, in, out], gate and up in turns"),
     **dict.fromkeys(("cohere", "glm", "glm4"), PAIRS),
 }

@@ -207,7 +207,8 @@ const HARMLESS: &str = "
 
     initializer_range initializer_cutoff_factor initializer_factor mlp_init_std attention_dropout
     attention_probs_dropout_prob hidden_dropout_prob hidden_dropout attn_pdrop embd_pdrop resid_pdrop dropout
-    embedding_dropout residual_dropout mlp_dropout qa_dropout seq_classif_dropout classifier_dropout classifier_dropout_prob
+    embedding_dropout residual_dropout mlp_dropout qa_dropout seq_classif_dropout classifier_dropout
+    classifier_dropout_prob
     summary_first_dropout summary_last_dropout layerdrop sparse_prediction sparse_pred_ignore_index loss_type z_loss
     router_aux_loss_coef router_jitter_noise pad_vocab_size_multiple vocab_size_or_config_json_file pretraining_tp
 

@@ -27,8 +27,7 @@ pub enum NormPlacement {
 #[serde(default)]
 pub struct Form {
     pub norms: NormPlacement,
-    /// The MLP's input is that of attention, not the sum with its output, and is normed with it if the MLP has no norm of
-    /// its own: x + attention(norm(x)) + mlp(norm(x)).
+    /// x + attention(norm(x)) + mlp(norm(x)). Without a norm of its own the MLP takes what attention takes.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub parallel: bool,
     /// LayerNorms have no biases, like RMSNorms.

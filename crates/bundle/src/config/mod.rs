@@ -68,8 +68,8 @@ fn activation(name: &str) -> Result<Activation, BundleError> {
 /// A layer: attention, and a feed-forward block.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Block {
-    /// A query sees its own key and those less than so many positions away: earlier ones, and in a model that attends both
-    /// ways later ones, too. All if `None`.
+    /// A query sees its own key and those less than so many positions away: earlier ones, and in a model that
+    /// attends both ways later ones, too. All if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<usize>,
     /// Index in [`ModelConfig::rotations`]; `None` if queries and keys are not rotated.
@@ -90,19 +90,19 @@ pub enum Feed {
 pub const SWIGLU_LIMIT: f64 = 7.0;
 pub const SWIGLU_ALPHA: f64 = 1.702;
 
-/// A mixture of experts. The router's logits, a linear layer of the input, choose the `top` experts with the largest; the
-/// outputs of these are added, each times its weight.
+/// A mixture of experts. A router, a linear layer of the input, gives each expert a logit. The outputs of the `top` experts
+/// with the largest are added, each times its share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Experts {
     pub count: usize,
     /// Experts that a token goes through.
     pub top: usize,
     pub each: Mlp,
-    /// An expert's weight is its share in the softmax over all logits; if set, over those of the chosen experts alone.
+    /// Shares are of the softmax over the logits of the chosen experts; otherwise over all.
     pub normalised: bool,
     pub router_bias: bool,
-    /// In place of act(gate) · up of each: g · σ(α g) · (u + 1), where g is the gate, at most the limit, and u is up, within
-    /// the limit on both sides ([`SWIGLU_ALPHA`], [`SWIGLU_LIMIT`]; gpt-oss).
+    /// In place of act(gate) · up of each expert: g · σ(α g) · (u + 1), with g the gate, cut at the limit, and u the
+    /// other half, cut at it on both sides ([`SWIGLU_ALPHA`], [`SWIGLU_LIMIT`]; gpt-oss).
     pub clamped: bool,
     /// An MLP that all tokens go through, too, times the sigmoid of one more linear layer of the input.
     pub shared: Option<Mlp>,

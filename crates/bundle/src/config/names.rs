@@ -390,7 +390,7 @@ impl ModelConfig {
                 if let Some(gate) = &names.shared_gate {
                     linear(&mut add, gate, &[1], hidden);
                 }
-                // Those of all experts one behind the other, so that they can be read as one.
+                // Those of all experts are adjacent, so that they can be read as one.
                 let width = experts.each.width;
                 for (part, rows, columns) in [(0, &[width, width][..], hidden), (1, &[hidden], width)] {
                     let each = names.each.iter().map(|expert| &expert[part]);
@@ -426,8 +426,8 @@ impl ModelConfig {
 // Tensors whose rows a bundle has in another order than the source.
 
 impl ModelConfig {
-    /// How many rows the source's tensor has, and which of them each row of the bundle's is, where they differ. A bundle
-    /// has queries before keys before values, heads that are rotated by halves, and a gate in front of the other half.
+    /// How many rows the source's tensor has, and which of them each row of the bundle's is, where they differ. In a
+    /// bundle queries come before keys before values, heads are rotated by halves, and a gate comes first.
     pub fn source_rows(&self, name: &str) -> Option<(usize, Vec<usize>)> {
         let has = |part: &str| name.split('.').any(|word| word == part);
         let (dim, rotated) = (self.head_dim, self.rotary_dim());

@@ -58,8 +58,8 @@ fn a_resolved_configuration_of_every_architecture_is_read_back_as_it_was() {
 fn a_description_of_an_earlier_version_is_read_layer_by_layer() {
     let earlier = |form: Value| {
         let described = json!({
-            "architecture": "gemma3", "hidden_size": 64, "intermediate_size": 160, "layers": 3, "heads": 4, "kv_heads": 2,
-            "head_dim": 16, "vocab_size": 320, "max_positions": 256, "rms_norm": true, "norm_epsilon": 1e-6,
+            "architecture": "gemma3", "hidden_size": 64, "intermediate_size": 160, "layers": 3, "heads": 4,
+            "kv_heads": 2, "head_dim": 16, "vocab_size": 320, "max_positions": 256, "rms_norm": true, "norm_epsilon": 1e-6,
             "activation": "silu", "gated_mlp": true, "qkv_bias": false, "output_bias": false, "mlp_bias": false,
             "position": { "rotary": { "theta": 1e6, "linear_factor": 1.0, "llama3": null } }, "qk_norm": true,
             "tied_embeddings": true, "form": form

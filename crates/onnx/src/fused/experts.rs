@@ -1,8 +1,8 @@
 //! Mixtures of experts, by ONNX Runtime's operators for them: `MoE` in f32, `QMoE` by codes.
 //!
-//! Both take the weights of all experts in one tensor, of which they read those of the chosen ones, and the rows of gate
-//! and up alternate (`swiglu_fusion` 1, the only gated form that the kernels of 1.31 for CPUs have). `MoE` chooses by the
-//! softmax over all experts. `QMoE` takes that over the chosen ones, or is given the shares.
+//! Both take the weights of all experts in one tensor, of which they read those of the chosen ones. The rows of gate and
+//! up alternate: `swiglu_fusion` 1 is the only gated form that the kernels of 1.31 for CPUs have. `MoE` computes shares
+//! of all experts and may normalise them. `QMoE` has shares of the chosen ones, or takes them as an input.
 
 use bundle::quantised::INT4_GROUP;
 use bundle::{

@@ -334,8 +334,8 @@ impl Tensors for Weights {
     }
 }
 
-/// The tensors of all experts as one for each, with the names of older files, which had them so: `blk.0.ffn_up_exps.weight`
-/// is `blk.0.ffn_up.0.weight` and those after it.
+/// The tensors of all experts as one for each, with the names of older files, which had them so:
+/// `blk.0.ffn_up_exps.weight` becomes `blk.0.ffn_up.0.weight` and so on.
 fn split_experts(held: &mut BTreeMap<String, TensorInfo>) {
     let of_all: Vec<String> = held.keys().filter(|name| name.ends_with("_exps.weight")).cloned().collect();
     for name in of_all {

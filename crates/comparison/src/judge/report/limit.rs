@@ -57,8 +57,8 @@ impl Work {
     }
 }
 
-/// Stored bytes of every tensor that a step reads completely; codes with their scales. Of experts, those of one token: a
-/// batch may read more, and no fewer.
+/// Stored bytes of every tensor that a step reads completely; codes with their scales. Of experts, those of one token:
+/// a batch may read more, and no fewer.
 pub fn weights_read(config: &ModelConfig, precision: Precision) -> Result<u64, BundleError> {
     let mut looked_up: Vec<String> = config.position_embedding().into_iter().collect();
     if !config.tied_embeddings {

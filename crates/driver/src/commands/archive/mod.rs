@@ -18,7 +18,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use protocol::untrusted::{self, secrets, shortened};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::measure;
@@ -246,7 +246,10 @@ fn judged_again(directory: &Path) -> std::result::Result<Vec<String>, String> {
     let text = results::text(&directory.join(REPORT)).map_err(|why| unreadable(directory, REPORT, why))?;
     let text = text.unwrap_or_default();
     let recorded = report::read(&text).map_err(|why| unreadable(directory, REPORT, why))?;
-    let submitted: Value = serde_json::from_str(&text).map_err(|why| unreadable(directory, REPORT, why))?;
+    let mut submitted: Value =
+        serde_json::from_str(&text).map_err(|why| unreadable(directory, REPORT, why))?;
+    // An earlier version described the model in another form.
+    submitted["model"]["config"] = json!(recorded.model.config);
     let (judged, evidence) =
         measure::results::judged(directory).map_err(|why| unreadable(directory, SAMPLES, why))?;
     let mut faults = unfit(&judged);
