@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{OnceLock, RwLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bundle::{Bundle, Precision};
@@ -130,7 +130,18 @@ const CAMPAIGNS: &[Case] = &[("jax_of_every_architecture", "jax", &["--threads",
 /// Time limit of each phase of a worker: it compiles.
 const LONG: Duration = Duration::from_secs(300);
 
+/// Names the check of the protocol that this program does alone.
+const CHECKED: &str = "PHOTOFINISH_CHECKED";
+
 fn main() {
+    if let Ok(name) = std::env::var(CHECKED) {
+        let checked = if name == GO { the_example_in_go() } else { holds(&name) };
+        if let Err(failed) = checked {
+            eprintln!("{}", failed.message().unwrap_or_default());
+            std::process::exit(1);
+        }
+        return;
+    }
     let mut trials = Vec::new();
     for case in CASES {
         let is_here = python(case.1).is_some();
@@ -148,7 +159,7 @@ fn main() {
     }
     for reference in ["openvino", "jax", "tinygrad"] {
         let is_here = python(reference).is_some();
-        let test = move || holds(reference);
+        let test = move || alone(reference);
         trials.push(
             Trial::test(format!("{reference}_keeps_to_the_protocol"), test).with_ignored_flag(!is_here),
         );
@@ -159,9 +170,7 @@ fn main() {
         }
     }
     let go = Command::new("go").arg("version").output().is_ok_and(|ran| ran.status.success());
-    trials.push(
-        Trial::test("the_example_in_go_keeps_to_the_protocol", the_example_in_go).with_ignored_flag(!go),
-    );
+    trials.push(Trial::test("the_example_in_go_keeps_to_the_protocol", || alone(GO)).with_ignored_flag(!go));
     if !go {
         eprintln!(
             "`go version` does not run, the test of examples/worker-go is ignored: install Go 1.19 or newer"
@@ -245,19 +254,24 @@ fn keeps_its_rules(tests: &str) -> Result<(), Failed> {
     if succeeded && !told.contains("skipped") { Ok(()) } else { Err(told.into()) }
 }
 
-/// Held by each program, and alone by a check of the protocol: this process adopts the orphans of all that its tests
-/// start, and those without a mark (the compilers of `torch.compile`) would count as the checked worker's.
-static ALONE: RwLock<()> = RwLock::new(());
-
 /// Whether a program succeeded, and all that it said.
 fn told(command: &mut Command) -> Result<(bool, String), Failed> {
-    let _others = ALONE.read();
     let output = command.output()?;
     let told = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     Ok((output.status.success(), told.concat()))
 }
 
-fn holds(reference: &'static str) -> Result<(), Failed> {
+const GO: &str = "go";
+
+/// A check of the protocol in a process of its own. It adopts what its worker leaves, and this one would adopt what other
+/// tests leave, too: the compilers of `torch.compile`.
+fn alone(name: &str) -> Result<(), Failed> {
+    let mut program = Command::new(std::env::current_exe()?);
+    let (succeeded, told) = told(program.env(CHECKED, name))?;
+    if succeeded { Ok(()) } else { Err(told.into()) }
+}
+
+fn holds(reference: &str) -> Result<(), Failed> {
     let mut environment = driver::measure::worker::environment(2, plan::HugePages::On);
     let references = references().ok_or("there is no cache directory")?.display().to_string();
     environment.insert("PHOTOFINISH_REFERENCE".into(), reference.into());
@@ -304,7 +318,6 @@ fn checked(binary: PathBuf, environment: BTreeMap<String, String>) -> Result<Str
         options: BTreeMap::new(),
     };
     let mut told = String::new();
-    let _alone = ALONE.write();
     let held = check(&subject, |phase| {
         told += &format!("{phase}\n");
         Ok(())

@@ -4,10 +4,13 @@ from . import clock
 
 START_NS = clock.now_ns()
 
+import contextlib
 import ctypes
 import importlib
 import os
+import signal
 import sys
+from pathlib import Path
 
 from . import huge_pages, serve
 
@@ -54,8 +57,21 @@ def _die_with_the_driver():
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL)
 
 
+def _end_helpers():
+    """Ends what the framework started: tinygrad's pool of compilers would outlive this process by a moment."""
+    if "multiprocessing.util" in sys.modules:
+        # What it has registered for the end of a program: pools end, and their processes are waited for.
+        sys.modules["multiprocessing.util"]._exit_function()
+    for children in Path("/proc/self/task").glob("*/children"):
+        for pid in map(int, children.read_text().split()):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
 if __name__ == "__main__":
     status = main(sys.argv[1:])
     sys.stderr.flush()
-    # The job is done and flushed; what frameworks do at exit concerns nobody.
+    # The job is done and flushed; what frameworks do at exit is skipped, but for their processes.
+    _end_helpers()
     os._exit(status)
