@@ -24,7 +24,7 @@ pub use names::{ExpertNames, HeadNames, LayerNames, LinearNames, NormNames, Tens
 pub use read::StoredTensor;
 use serde::{Deserialize, Serialize};
 
-use crate::BundleError;
+use crate::{BundleError, scale_name};
 
 // Activations, and their names in a config.json.
 
@@ -82,7 +82,7 @@ pub struct Block {
 #[serde(rename_all = "snake_case")]
 pub enum Feed {
     Mlp(Mlp),
-    /// Of several MLPs, each token goes through those that a router chooses for it.
+    /// Several MLPs, of which a router chooses some for each token.
     Experts(Experts),
 }
 
@@ -90,8 +90,8 @@ pub enum Feed {
 pub const SWIGLU_LIMIT: f64 = 7.0;
 pub const SWIGLU_ALPHA: f64 = 1.702;
 
-/// A mixture of experts. A router, a linear layer of the input, gives each expert a logit. The outputs of the `top` experts
-/// with the largest are added, each times its share.
+/// A mixture of experts. A router, a linear layer of the input, gives each expert a logit. The outputs of the `top`
+/// experts with the largest are added, each times its share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Experts {
     pub count: usize,
@@ -156,6 +156,11 @@ impl ModelConfig {
         }
     }
 
+    /// Whether a layer has experts.
+    pub fn has_experts(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer.feed, Feed::Experts(_)))
+    }
+
     pub fn experts(&self, index: usize) -> Option<Experts> {
         match self.layers[index].feed {
             Feed::Mlp(_) => None,
@@ -163,7 +168,8 @@ impl ModelConfig {
         }
     }
 
-    /// Of each tensor of an expert, by name: the share of its layer's experts that a token goes through.
+    /// The share of its layer's experts that a token goes through, by the name of each tensor of an expert and of its
+    /// scales.
     pub fn expert_shares(&self) -> BTreeMap<String, f64> {
         let mut shares = BTreeMap::new();
         for index in 0..self.layers.len() {
@@ -173,7 +179,7 @@ impl ModelConfig {
             let share = experts.top as f64 / experts.count as f64;
             let linears = names.each.into_iter().flatten();
             let tensors = linears.flat_map(|linear| linear.weights.into_iter().chain(linear.biases));
-            shares.extend(tensors.map(|name| (name, share)));
+            shares.extend(tensors.flat_map(|name| [scale_name(&name), name]).map(|name| (name, share)));
         }
         shares
     }
@@ -295,7 +301,7 @@ impl ModelConfig {
             // Every engine that encodes computes it.
             (Feature::NormWithoutBias, form.norm_without_bias && !self.encodes()),
             (Feature::HeadBias, self.head_bias),
-            (Feature::Experts, (0..self.layers.len()).any(|index| self.experts(index).is_some())),
+            (Feature::Experts, self.has_experts()),
             (Feature::Sinks, form.sinks),
             (Feature::FusedGateUp, (0..self.layers.len()).any(|index| self.has_fused_gate(index))),
         ];

@@ -132,7 +132,7 @@ pub struct ModelConfig {
     pub rotations: Vec<Rotary>,
     pub qkv_bias: bool,
     pub output_bias: bool,
-    /// Of the head over the vocabulary.
+    /// Whether the head over the vocabulary adds a bias.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub head_bias: bool,
     /// RMSNorm over each head of q and k, before the rotation, or over all heads ([`Form::whole_qk_norm`]).
@@ -170,7 +170,12 @@ impl Serialize for ModelConfig {
 impl<'de> Deserialize<'de> for ModelConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ModelConfig, D::Error> {
         let described = upgraded(Value::deserialize(deserializer)?);
-        ModelConfig::deserialize(described).map_err(serde::de::Error::custom)
+        let config = ModelConfig::deserialize(described).map_err(serde::de::Error::custom)?;
+        // A report may be somebody else's.
+        if config.graph.is_none() {
+            config.check().map_err(serde::de::Error::custom)?;
+        }
+        Ok(config)
     }
 }
 

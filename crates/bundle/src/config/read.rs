@@ -19,6 +19,9 @@ const MAX_SIZE: usize = (1 << 28) - 1;
 /// memory.
 pub(super) const MAX_LAYERS: usize = 1 << 12;
 
+/// Experts of all layers: each is listed by name, too.
+const MAX_EXPERTS: usize = 1 << 16;
+
 /// Numbers in all weights: a thousand times the largest model so far. In bytes, they can still be counted in 64 bits.
 const MAX_NUMBERS: u128 = 1 << 50;
 
@@ -61,6 +64,35 @@ impl ModelConfig {
             sizes.into_iter().find(|(_, value, most)| !(1..=*most).contains(value))
         {
             return refused(format!("{what} is {value}, which no model has"));
+        }
+        check_layers(self.layers.len())?;
+        let mut experts = 0usize;
+        for Block { rotation, feed, .. } in &self.layers {
+            let mlps = match feed {
+                Feed::Mlp(mlp) => [Some(*mlp), None],
+                Feed::Experts(of) => {
+                    experts = experts.saturating_add(of.count);
+                    if !(1..=of.count).contains(&of.top) {
+                        let (count, top) = (of.count, of.top);
+                        return refused(format!(
+                            "of {count} experts each token goes through {top}, which no model has"
+                        ));
+                    }
+                    [Some(of.each), of.shared]
+                }
+            };
+            let width =
+                mlps.into_iter().flatten().map(|mlp| mlp.width).find(|width| !(1..=MAX_SIZE).contains(width));
+            if let Some(width) = width {
+                return refused(format!("intermediate size is {width}, which no model has"));
+            }
+            if rotation.is_some_and(|rotation| !self.rotations.is_empty() && rotation >= self.rotations.len())
+            {
+                return refused("a layer has a rotation that is not there");
+            }
+        }
+        if experts > MAX_EXPERTS {
+            return refused(format!("its layers have {experts} experts, which no model has"));
         }
         if let Some(mask) = self.mask_token.filter(|&mask| mask as usize >= self.vocab_size) {
             let vocabulary = self.vocab_size;
@@ -164,12 +196,16 @@ fn onnx(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     Ok(ModelConfig { architecture: Architecture::Onnx, graph: Some(graph), ..ModelConfig::default() })
 }
 
+fn check_layers(count: usize) -> Result<(), BundleError> {
+    match (1..=MAX_LAYERS).contains(&count) {
+        true => Ok(()),
+        false => refused(format!("number of layers is {count}, which no model has")),
+    }
+}
+
 /// So many equal layers, of which the first rotation is theirs if there is one. A malicious count must not fill memory.
 pub(super) fn layers(count: usize, rotation: Option<usize>, mlp: Mlp) -> Result<Vec<Block>, BundleError> {
-    let sizes = [("number of layers", count, MAX_LAYERS), ("intermediate size", mlp.width, MAX_SIZE)];
-    if let Some((what, value, _)) = sizes.into_iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
-        return refused(format!("{what} is {value}, which no model has"));
-    }
+    check_layers(count)?;
     Ok(vec![Block { window: None, rotation, feed: Feed::Mlp(mlp) }; count])
 }
 

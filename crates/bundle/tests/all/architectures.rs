@@ -215,6 +215,36 @@ fn a_part_of_phi3_s_heads_may_be_rotated() {
 }
 
 #[test]
+fn experts_that_no_model_has_and_norms_that_no_engine_has_are_refused() {
+    let moe = |more: Value| {
+        let mut fields = json!({ "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32 });
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        read("qwen3_moe", fields)
+    };
+    assert_eq!(
+        moe(json!({ "mlp_only_layers": [1] })).unwrap().experts(0).map(|experts| experts.top),
+        Some(2)
+    );
+    let oss = |more: Value| json!({ "num_local_experts": 4, "num_experts_per_tok": 2, "swiglu_limit": more });
+    for (found, part) in [
+        (moe(json!({ "moe_intermediate_size": 0 })), "intermediate size is 0"),
+        (moe(json!({ "num_experts_per_tok": 5 })), "of 4 experts each token goes through 5"),
+        (moe(json!({ "num_experts": 1 << 20 })), "experts, which no model has"),
+        (read("gpt_oss", oss(json!(6.0))), "swiglu_limit is 6"),
+        (read("phi", json!({ "qk_layernorm": true })), "qk_layernorm"),
+        (read("stablelm", json!({ "qk_layernorm": true })), "qk_layernorm"),
+        (read("cohere", json!({ "use_qk_norm": true })), "use_qk_norm"),
+    ] {
+        let error = found.unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
+    // A description of somebody else's report.
+    let mut described = serde_json::to_value(moe(json!({})).unwrap()).unwrap();
+    described["layers"][0]["feed"]["experts"]["count"] = json!(1u64 << 40);
+    assert!(serde_json::from_value::<ModelConfig>(described).is_err());
+}
+
+#[test]
 fn what_is_not_supported_is_refused_by_name() {
     let phi3 = |more: Value| json!({ "type": "su", "short_factor": [1.0], "long_factor": more });
     let llama3 =

@@ -68,8 +68,7 @@ pub fn weights_read(config: &ModelConfig, precision: Precision) -> Result<u64, B
     let read = stored.iter().filter(|tensor| !looked_up.contains(&tensor.name));
     let shares = config.expert_shares();
     let of_experts = |tensor: &StoredTensor| {
-        let weight = tensor.name.strip_suffix(".scale").unwrap_or(&tensor.name);
-        shares.get(weight).map_or(tensor.bytes() as f64, |share| share * tensor.bytes() as f64)
+        shares.get(&tensor.name).map_or(tensor.bytes() as f64, |share| share * tensor.bytes() as f64)
     };
     Ok(read.map(of_experts).sum::<f64>().round() as u64)
 }
