@@ -14,7 +14,7 @@ use crate::model::{
     check_layers, decode, matrix, most_common, parse, transpose,
 };
 use crate::modules::{self, Processing};
-use crate::names::{described, foreign, has_text_part, is_buffer, is_head, parts, plain, sees};
+use crate::names::{described, foreign, has_text_part, is_buffer, is_head, parts, plain, sees, source_rows};
 use crate::safetensors::{Entry, Header};
 use crate::{mxfp4, tokenizer_files, vocabulary};
 
@@ -59,7 +59,7 @@ pub(crate) fn open(directory: &Path) -> Result<Model, PrepareError> {
     if config.architecture == Architecture::Gpt2 {
         derived.push_str(", Conv1D weights transposed from [in, out] to [out, in]");
     }
-    if config.tensors().iter().any(|tensor| config.source_rows(&tensor.name).is_some()) {
+    if config.tensors().iter().any(|tensor| source_rows(&config, &tensor.name).is_some()) {
         derived.push_str(
             ", rows in this program's order (queries, keys, values; heads rotated by halves; gate first)",
         );
@@ -207,7 +207,7 @@ struct Place {
     transposed: bool,
     /// The source's row for each of the bundle's, where they differ.
     order: Option<Vec<usize>>,
-    /// Of blocks of MXFP4, their scales: a file, and where they are in it.
+    /// The file and place of the scales, if the tensor is blocks of MXFP4.
     scales: Option<(usize, Range<usize>)>,
 }
 
@@ -340,7 +340,7 @@ impl Place {
             Architecture::GptOss => spec.name.contains(".experts.") && spec.shape.len() > 1,
             _ => false,
         };
-        let (mut expected, order) = (spec.shape.clone(), config.source_rows(&spec.name));
+        let (mut expected, order) = (spec.shape.clone(), source_rows(config, &spec.name));
         if let Some((rows, _)) = order {
             expected[0] = rows;
         }

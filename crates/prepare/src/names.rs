@@ -9,7 +9,7 @@ use crate::mxfp4;
 use crate::safetensors::Entry;
 
 /// Parts of names that are replaced, for one architecture or for all. A part is a number of whole words between dots.
-const RENAMES: [(Option<Architecture>, &str, &str); 14] = [
+const RENAMES: [(Option<Architecture>, &str, &str); 15] = [
     // BERT checkpoints converted from TensorFlow, google-bert/bert-base-uncased among them.
     (None, "LayerNorm.gamma", "LayerNorm.weight"),
     (None, "LayerNorm.beta", "LayerNorm.bias"),
@@ -23,6 +23,8 @@ const RENAMES: [(Option<Architecture>, &str, &str); 14] = [
     (Some(Architecture::NomicBert), "fc2", "down_proj"),
     (Some(Architecture::NomicBert), "norm1", "post_attention_layernorm"),
     (Some(Architecture::NomicBert), "norm2", "post_mlp_layernorm"),
+    // transformers 5 gives it the others' name.
+    (Some(Architecture::GptNeox), "embed_out", "lm_head"),
     // Multimodal models, and those that transformers 5.10 to 5.23 saved.
     (None, "language_model.lm_head", "lm_head"),
     (None, "language_model.model.model", "language_model"),
@@ -122,6 +124,35 @@ fn experts(layer: &str, part: &str, entry: &Entry) -> Option<Vec<(String, Entry)
         )
     };
     Some(each.map(one).collect())
+}
+
+// Tensors whose rows a bundle has in another order than the source.
+
+/// How many rows the source's tensor has, and which of them each row of the bundle's is, where they differ. In a
+/// bundle queries come before keys before values, heads are rotated by halves, and a gate comes first.
+pub(crate) fn source_rows(config: &ModelConfig, name: &str) -> Option<(usize, Vec<usize>)> {
+    let has = |part: &str| name.split('.').any(|word| word == part);
+    let (dim, rotated) = (config.head_dim, config.rotary_dim());
+    match config.architecture {
+        Architecture::GptNeox if has("query_key_value") => {
+            let parts = (0..3).flat_map(|part| (0..config.heads).map(move |head| 3 * head + part));
+            let rows: Vec<usize> = parts.flat_map(|at| at * dim..(at + 1) * dim).collect();
+            Some((rows.len(), rows))
+        }
+        Architecture::Cohere | Architecture::Glm | Architecture::Glm4 if has("q_proj") || has("k_proj") => {
+            let heads = if has("q_proj") { config.heads } else { config.kv_heads };
+            let evens_and_odds = (0..rotated).step_by(2).chain((1..rotated).step_by(2));
+            let head: Vec<usize> = evens_and_odds.chain(rotated..dim).collect();
+            let rows = (0..heads).flat_map(|at| head.iter().map(move |row| at * dim + row));
+            Some((heads * dim, rows.collect()))
+        }
+        Architecture::GptOss if has("gate_proj") || has("up_proj") => {
+            let width = config.mlp(0).width;
+            let first = usize::from(has("up_proj"));
+            Some((2 * width, (0..width).map(|row| 2 * row + first).collect()))
+        }
+        _ => None,
+    }
 }
 
 /// Why a tensor with such a name is not read, by the beginning or the end of the name.

@@ -111,7 +111,7 @@ impl Tensors for Weights {
         Ok(match &spec.shape[..] {
             [_] if spec.name.ends_with(".bias") => vec![0.0; elements.len()],
             [_] => vec![1.0; elements.len()],
-            // As far apart as a trained router has them: the last bits of a sum decide between even experts.
+            // Wider, so that fewer experts are nearly even: between those the last bits of a sum decide.
             _ if self.routers.contains(&spec.name) => draw(elements, &spec.name, ROUTER * self.deviation),
             _ if spec.name.ends_with("c_proj.weight") => draw(elements, &spec.name, self.residual),
             _ => draw(elements, &spec.name, self.deviation),

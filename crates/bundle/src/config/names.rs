@@ -97,8 +97,6 @@ pub(super) struct Parts {
     pub(super) head: [&'static str; 2],
     /// The one that scores tokens.
     pub(super) of_tokens: &'static str,
-    /// The head over the vocabulary.
-    pub(super) lm_head: &'static str,
     pub(super) experts: ExpertParts,
 }
 
@@ -111,7 +109,7 @@ pub(super) struct ExpertParts {
     down: &'static str,
 }
 
-/// Of the MLP that all tokens go through, beside experts.
+/// The names of the MLP beside experts that all tokens go through: of gate and up, of down, and of its own gate.
 const SHARED: ([&str; 2], &str, &str) = (
     ["mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"],
     "mlp.shared_expert.down_proj",
@@ -134,7 +132,6 @@ pub(super) const LLAMA: Parts = Parts {
     behind: ["post_attention_layernorm", "post_feedforward_layernorm"],
     head: ["", "score"],
     of_tokens: "score",
-    lm_head: "lm_head",
     experts: ExpertParts {
         router: "mlp.gate",
         each: "mlp.experts",
@@ -166,7 +163,6 @@ const GPT_NEOX: Parts = Parts {
     output: "attention.dense",
     gate_up: &["mlp.dense_h_to_4h"],
     down: "mlp.dense_4h_to_h",
-    lm_head: "embed_out",
     ..LLAMA
 };
 
@@ -250,11 +246,11 @@ impl ModelConfig {
 
     /// The output head's weight, `[vocabulary, hidden]`, of a decoder: the embedding itself if they are tied.
     pub fn lm_head(&self) -> String {
-        if self.tied_embeddings { self.embedding() } else { format!("{}.weight", self.parts().lm_head) }
+        if self.tied_embeddings { self.embedding() } else { "lm_head.weight".into() }
     }
 
     pub fn lm_head_bias(&self) -> Option<String> {
-        self.head_bias.then(|| format!("{}.bias", self.parts().lm_head))
+        self.head_bias.then(|| "lm_head.bias".into())
     }
 
     pub fn head(&self) -> Option<HeadNames> {
@@ -319,8 +315,7 @@ impl ModelConfig {
 
     /// Whether a layer has a gate in one tensor with the other half of its MLP.
     pub(super) fn has_fused_gate(&self, index: usize) -> bool {
-        matches!(self.layers[index].feed, Feed::Mlp(mlp) if mlp.gated)
-            && self.layer(index).gate_up.weights.len() == 1
+        matches!(self.layers[index].feed, Feed::Mlp(mlp) if mlp.gated) && self.parts().gate_up.len() == 1
     }
 
     /// Every tensor in a bundle of this model, in file order.
@@ -420,39 +415,6 @@ impl ModelConfig {
             add(&name, &[self.vocab_size]);
         }
         specs
-    }
-}
-
-// Tensors whose rows a bundle has in another order than the source.
-
-impl ModelConfig {
-    /// How many rows the source's tensor has, and which of them each row of the bundle's is, where they differ. In a
-    /// bundle queries come before keys before values, heads are rotated by halves, and a gate comes first.
-    pub fn source_rows(&self, name: &str) -> Option<(usize, Vec<usize>)> {
-        let has = |part: &str| name.split('.').any(|word| word == part);
-        let (dim, rotated) = (self.head_dim, self.rotary_dim());
-        match self.architecture {
-            Architecture::GptNeox if has("query_key_value") => {
-                let parts = (0..3).flat_map(|part| (0..self.heads).map(move |head| 3 * head + part));
-                let rows: Vec<usize> = parts.flat_map(|at| at * dim..(at + 1) * dim).collect();
-                Some((rows.len(), rows))
-            }
-            Architecture::Cohere | Architecture::Glm | Architecture::Glm4
-                if has("q_proj") || has("k_proj") =>
-            {
-                let heads = if has("q_proj") { self.heads } else { self.kv_heads };
-                let evens_and_odds = (0..rotated).step_by(2).chain((1..rotated).step_by(2));
-                let head: Vec<usize> = evens_and_odds.chain(rotated..dim).collect();
-                let rows = (0..heads).flat_map(|at| head.iter().map(move |row| at * dim + row));
-                Some((heads * dim, rows.collect()))
-            }
-            Architecture::GptOss if has("gate_proj") || has("up_proj") => {
-                let width = self.layers.first().map_or(0, |_| self.mlp(0).width);
-                let first = usize::from(has("up_proj"));
-                Some((2 * width, (0..width).map(|row| 2 * row + first).collect()))
-            }
-            _ => None,
-        }
     }
 }
 
