@@ -5,6 +5,7 @@ use candle_core::{DType, Result, bail};
 use worker::engine::{self, CacheMemory, Device, Foreigns, InEffect, KvCachePolicy, Want};
 
 use crate::decoder::{self, Answer, Decoder};
+use crate::experts;
 use crate::kernels::Kernels;
 use crate::model::Model;
 use crate::parallel;
@@ -76,6 +77,7 @@ pub(crate) fn in_effect(
         (false, n) => format!("blocks in memory; {n} of {} weights twice, repacked by candle", held.weights),
     };
     let mut kernels = held.kernels;
+    kernels.extend(config.has_experts().then(|| experts::KERNELS.to_owned()));
     kernels.extend(between);
     InEffect {
         precision: if emulated { precision } else { held.precision }.into(),

@@ -5,6 +5,9 @@ use candle_core::{D, DType, Module, Result, Tensor};
 use candle_nn::ops;
 use worker::engine;
 
+/// What computes besides the products of each expert, for people.
+pub(crate) const KERNELS: &str = "experts: softmax_last_dim, arg_sort_last_dim, index_select and a sum";
+
 /// An MLP of one of the decoders.
 pub(crate) trait Mlp {
     /// `clamped`: with the activation of [`Experts::clamped`].

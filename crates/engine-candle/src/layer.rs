@@ -73,17 +73,19 @@ impl Layer {
         drop((qkv, entered));
         let x = self.attention_norms.leave(x, self.output.forward(&attended)?)?;
         let rows = x.dim(0)?;
-        let piece = if self.whole { rows } else { MLP_ROWS };
-        for start in (0..rows).step_by(piece.max(1)) {
-            let part = x.narrow(0, start, piece.min(rows - start))?;
+        // `part`: rows of `x` from `start` on.
+        let second = |part: &Tensor, start: usize| {
             let entered = match &beside {
                 Some(beside) => beside.narrow(0, start, part.dim(0)?)?,
-                None => self.mlp_norms.enter(&part)?,
+                None => self.mlp_norms.enter(part)?,
             };
-            let sum = self.mlp_norms.leave(&part, self.feed.forward(&entered)?)?;
-            if rows <= piece {
-                return Ok(sum);
-            }
+            self.mlp_norms.leave(part, self.feed.forward(&entered)?)
+        };
+        if self.whole || rows <= MLP_ROWS {
+            return second(&x, 0);
+        }
+        for start in (0..rows).step_by(MLP_ROWS) {
+            let sum = second(&x.narrow(0, start, MLP_ROWS.min(rows - start))?, start)?;
             if self.kernels == Kernels::Candle {
                 x.slice_set(&sum, 0, start)?;
             }

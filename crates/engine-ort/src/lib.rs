@@ -11,7 +11,7 @@ mod tests;
 use std::path::Path;
 
 use bundle::ModelConfig;
-use onnx::fused::experts::has_operator;
+use onnx::fused::experts::{self, has_operator};
 use onnx::{Attention, DataType};
 use ort::environment::Environment;
 use worker::engine;
@@ -254,7 +254,8 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
         Some(_) => encoder::kernels(model),
         None => decoder_kernels(model).map(str::to_owned).into(),
     };
-    let kernels = std::iter::once(product).chain(others).collect();
+    let experts = model.config.has_experts().then(|| format!("experts: {}", experts::operator(products)));
+    let kernels = [product].into_iter().chain(experts).chain(others).collect();
     InEffect {
         precision: settings.precision.into(),
         activations: activations.into(),
@@ -295,8 +296,7 @@ fn check_supported(config: &ModelConfig, settings: &Settings) -> Result<()> {
         return Err(EngineError::Unsupported("ONNX Runtime encodes on a CPU alone here".into()));
     }
     check_precision(settings)?;
-    let has_experts = (0..config.layers.len()).any(|index| config.experts(index).is_some());
-    if has_experts && !settings.dequantised && !has_operator(settings.precision) {
+    if config.has_experts() && !settings.dequantised && !has_operator(settings.precision) {
         return Err(EngineError::Unsupported(format!(
             "ONNX Runtime's operators for experts (MoE, QMoE) take no weights of {}: use f32, int8 or int4",
             settings.precision

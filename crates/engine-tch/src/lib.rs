@@ -368,7 +368,9 @@ fn kernels(model: &Model) -> Vec<String> {
         ["separate q/k/v and gate/up", "matmul, softmax, matmul", "elementary norms"]
     };
     let growth = model.kinds.grows.then_some("cat of old and new keys and values in every append");
-    [linear].into_iter().chain(kernels.into_iter().chain(growth).map(str::to_owned)).collect()
+    let experts = model.config.has_experts().then_some("experts: softmax, topk, index_select and a matmul");
+    let others = kernels.into_iter().chain(experts).chain(growth).map(str::to_owned);
+    [linear].into_iter().chain(others).collect()
 }
 
 /// What a layer's products use outside libtorch's documented operators.

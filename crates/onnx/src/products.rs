@@ -144,7 +144,7 @@ pub(crate) fn int8_block(columns: usize) -> usize {
 /// int8 codes with their sign bit flipped. Constant folding does that from the mapped file, so that no copy
 /// of all codes passes through the graph's own bytes; if the graph is to run as written, they are written
 /// flipped.
-fn unsigned_codes(
+pub(crate) fn unsigned_codes(
     graph: &mut GraphBuilder,
     products: Products,
     (name, codes): (&str, &TensorView<'_>),

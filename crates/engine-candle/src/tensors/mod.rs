@@ -12,6 +12,7 @@ use worker::engine::{self, EngineError, Foreigns, InEffect, Want};
 
 use crate::cpu::element;
 use crate::decoder::{self, Answer, Decoder};
+use crate::experts;
 use crate::kernels::Kernels;
 use crate::model::last_rows;
 use crate::reader::{Form, Reader, framework};
@@ -147,10 +148,13 @@ impl Decoder for Tensors {
                 format!("one copy {place}")
             }
             .into(),
-            kernels: vec![
+            kernels: [
                 format!("candle Tensor::matmul ({products}), also for attention"),
                 "candle-nn's fused norms, rotation and softmax".into(),
             ]
+            .into_iter()
+            .chain(self.config.has_experts().then(|| experts::KERNELS.to_owned()))
+            .collect::<Vec<String>>()
             .into(),
             shard_bytes: None,
             hybrid: None,

@@ -1,7 +1,7 @@
 //! Mixtures of experts, by ONNX Runtime's operators for them: `MoE` in f32, `QMoE` by codes.
 //!
-//! Both take the weights of all experts in one tensor, of which they read those of the chosen ones. The rows of gate and
-//! up alternate: `swiglu_fusion` 1 is the only gated form that the kernels of 1.31 for CPUs have. `MoE` computes shares
+//! Both take the weights of all experts in one tensor, of which they read those of the chosen ones. The rows of gate
+//! and up alternate: `swiglu_fusion` 1 is the only gated form that the kernels of 1.31 for CPUs have. `MoE` computes shares
 //! of all experts and may normalise them. `QMoE` has shares of the chosen ones, or takes them as an input.
 
 use bundle::quantised::INT4_GROUP;
@@ -11,12 +11,32 @@ use bundle::{
 
 use super::{Unbiased, Writer};
 use crate::graph::{Attribute, MICROSOFT, ONNX, float_type};
-use crate::products::{SIGN_BIT, WITH_INT8, int8_block};
+use crate::products::{Products, SIGN_BIT, WITH_INT8, int8_block, unsigned_codes};
 use crate::proto::DataType;
 
 /// Whether there is an operator for experts of these weights.
 pub fn has_operator(precision: Precision) -> bool {
     !matches!(precision, Precision::Nf4 | Precision::File)
+}
+
+/// The operator, for people.
+pub fn operator(products: Products) -> &'static str {
+    match products.by_codes() {
+        false => "MoE",
+        true if products.precision == Precision::Int4 => "QMoE (4 bits)",
+        true => "QMoE (8 bits)",
+    }
+}
+
+/// One of the two products of all experts.
+struct Part {
+    name: String,
+    /// Of all experts, one after the other.
+    linear: LinearNames,
+    /// `[experts, out, in]`
+    shape: [usize; 3],
+    /// Whether an expert's rows are those of the gate before those of the other half.
+    is_gated: bool,
 }
 
 impl Writer<'_> {
@@ -58,41 +78,42 @@ impl Writer<'_> {
         let at = |part: &str| format!("layer.{index}.mlp.{part}");
         let Some(named) = &names.experts else { unreachable!("a layer with experts has their names") };
         let (count, width, hidden) = (experts.count, experts.each.width, self.config.hidden_size);
-        // As a matrix: of three dimensions, `MoE` (1.31.1) writes over an input that is still to be read.
+        // As a matrix: from three dimensions `MoE` (1.31.1) computed other numbers where another node read its input.
         let [rows, shape] = ["experts.rows", "experts.shape"].map(at);
         self.graph.node((ONNX, "Shape"), &[input], &[&shape], &[]);
         self.graph.integers("rows.shape", &[-1, hidden as i64]);
         self.graph.node((ONNX, "Reshape"), &[input, "rows.shape"], &[&rows], &[]);
         let logits = self.biased(&rows, &named.router, &at("router"))?;
-        let all = |part: usize| {
-            let each = || named.each.iter().map(move |linears| &linears[part]);
-            LinearNames {
+        let part = |of: usize, name: &str, shape: [usize; 3]| {
+            let each = || named.each.iter().map(move |linears| &linears[of]);
+            let linear = LinearNames {
                 weights: each().flat_map(|linear| linear.weights.clone()).collect(),
                 biases: each().flat_map(|linear| linear.biases.clone()).collect(),
-            }
+            };
+            Part { name: at(&format!("experts.{name}")), linear, shape, is_gated: of == 0 }
         };
-        let (gate_up, down) = (all(0), all(1));
+        let parts = [part(0, "gate_up", [count, 2 * width, hidden]), part(1, "down", [count, hidden, width])];
         let block = match self.products.precision {
             Precision::Int4 => INT4_GROUP,
             _ => int8_block(hidden).min(int8_block(width)),
         };
-        let by_codes = self.weights.is_quantised(&gate_up.weights[0]) && self.products.by_codes();
-        // Weights, scales and bias of each of the two products.
+        let by_codes = self.products.by_codes();
+        // Weights, scales and bias of each.
         let mut inputs = vec![rows, logits.clone()];
-        for (name, linear, shape) in
-            [("gate_up", &gate_up, [count, 2 * width, hidden]), ("down", &down, [count, hidden, width])]
-        {
-            let name = at(&format!("experts.{name}"));
+        for part in &parts {
             if by_codes {
-                inputs.extend(self.codes(&name, linear, shape, block)?);
+                inputs.extend(self.codes(part, block)?);
             } else {
-                inputs.push(self.expert_weights(&name, linear, shape)?);
+                inputs.push(self.expert_weights(part)?);
             }
-            inputs.push(match linear.biases.is_empty() {
+            inputs.push(match part.linear.biases.is_empty() {
                 true => String::new(),
                 false => {
-                    let (tensor, shape) = (self.weights.stacked(&linear.biases)?, [count, shape[1], 1]);
-                    let bias = self.floats_of_experts(&format!("{name}.bias"), &shape, tensor);
+                    let (tensor, shape) =
+                        (self.weights.stacked(&part.linear.biases)?, [count, part.shape[1], 1]);
+                    let name = format!("{}.bias", part.name);
+                    let bias = self.in_turns(part, &name, float_type(tensor.element), shape, &tensor);
+                    let bias = self.widened(bias);
                     self.reshaped(&bias, &shape[..2])
                 }
             });
@@ -132,87 +153,82 @@ impl Writer<'_> {
         Ok(out)
     }
 
-    /// The weights of all experts in floats, `[experts, out, in]`.
-    fn expert_weights(
-        &mut self,
-        name: &str,
-        linear: &LinearNames,
-        shape: [usize; 3],
-    ) -> Result<String, BundleError> {
-        if self.weights.is_quantised(&linear.weights[0]) {
-            let weight = self.weights.quantised(&linear.weights)?;
+    /// The weights in floats.
+    fn expert_weights(&mut self, part: &Part) -> Result<String, BundleError> {
+        let names = &part.linear.weights;
+        if self.weights.is_quantised(&names[0]) {
+            let weight = self.weights.quantised(names)?;
             let bytes: Vec<u8> = weight.dequantised().into_iter().flat_map(f32::to_le_bytes).collect();
-            let bytes = if name.ends_with("gate_up") { alternated(&bytes, &shape) } else { bytes };
-            self.graph.computed(name, DataType::Float, &shape, || bytes);
-            return Ok(name.to_owned());
+            self.graph.computed(&part.name, DataType::Float, &part.shape, || part.turned(bytes));
+            return Ok(part.name.clone());
         }
-        let tensor = self.weights.stacked(&linear.weights)?;
-        Ok(self.floats_of_experts(name, &shape, tensor))
+        let tensor = self.weights.stacked(names)?;
+        let weight = self.in_turns(part, &part.name, float_type(tensor.element), part.shape, &tensor);
+        Ok(self.widened(weight))
     }
 
-    fn floats_of_experts(&mut self, name: &str, shape: &[usize; 3], tensor: TensorView<'_>) -> String {
-        let kind = float_type(tensor.element);
-        let weight = self.alternating(name, kind, shape, tensor);
+    /// In f32, if the weights are cast in every run.
+    fn widened(&mut self, name: String) -> String {
         if !self.products.converted {
-            return weight;
+            return name;
         }
-        let wide = format!("{weight}.wide");
-        self.graph.cast(&weight, DataType::Float, &wide);
+        let wide = format!("{name}.wide");
+        self.graph.cast(&name, DataType::Float, &wide);
         wide
     }
 
-    /// The codes of all experts, `[experts, out, bytes of a row]`, and their scales, `[experts, out, blocks]`.
-    fn codes(
-        &mut self,
-        name: &str,
-        linear: &LinearNames,
-        [count, rows, columns]: [usize; 3],
-        block: usize,
-    ) -> Result<[String; 2], BundleError> {
-        let weight = self.weights.quantised(&linear.weights)?;
-        let is_int8 = self.products.precision == Precision::Int8;
-        let (width, blocks) = (if is_int8 { columns } else { columns / 2 }, columns / block);
-        // A row of int8 has one scale.
-        let repeats = if is_int8 { blocks } else { 1 };
-        let scales = weight.scale_values().into_iter().flat_map(|scale| std::iter::repeat_n(scale, repeats));
-        let scales: Vec<u8> = scales.flat_map(f32::to_le_bytes).collect();
-        let shape = [count, rows, blocks];
-        let scales = if name.ends_with("gate_up") { alternated(&scales, &shape) } else { scales };
-        let scale_name = format!("{name}.scale");
-        self.graph.bytes(&scale_name, DataType::Float, &shape, scales);
-        let mut codes = self.alternating(name, DataType::Uint8, &[count, rows, width], weight.codes);
-        if is_int8 {
-            let out = format!("{codes}.unsigned");
-            self.graph.bytes("sign.bit", DataType::Uint8, &[1], vec![SIGN_BIT]);
-            self.graph.node((ONNX, "BitwiseXor"), &[&codes, "sign.bit"], &[&out], &[]);
-            codes = out;
+    /// The codes, `[experts, out, bytes of a row]`, and their scales, `[experts, out, blocks]`.
+    fn codes(&mut self, part: &Part, block: usize) -> Result<[String; 2], BundleError> {
+        let weight = self.weights.quantised(&part.linear.weights)?;
+        let ([count, rows, columns], name) = (part.shape, &part.name);
+        let (scale_name, of_scales) = (format!("{name}.scale"), [count, rows, columns / block]);
+        if self.products.precision == Precision::Int4 {
+            let codes = self.in_turns(part, name, DataType::Uint8, [count, rows, columns / 2], &weight.codes);
+            let scales = self.in_turns(part, &scale_name, DataType::Float, of_scales, &weight.scales);
+            return Ok([codes, scales]);
         }
-        Ok([codes, scale_name])
+        // A row of int8 has one scale.
+        let scales = weight.scale_values().into_iter();
+        let scales =
+            scales.flat_map(|scale| std::iter::repeat_n(scale.to_le_bytes(), columns / block)).flatten();
+        self.graph.bytes(&scale_name, DataType::Float, &of_scales, part.turned(scales.collect()));
+        if self.products.folds_constants {
+            let stored = part.stored(part.shape);
+            let codes = unsigned_codes(&mut self.graph, self.products, (name, &weight.codes), &stored);
+            return Ok([self.turned(part, codes, part.shape), scale_name]);
+        }
+        let flipped = || part.turned(weight.codes.bytes.iter().map(|code| code ^ SIGN_BIT).collect());
+        self.graph.computed(name, DataType::Uint8, &part.shape, flipped);
+        Ok([name.clone(), scale_name])
     }
 
-    /// A tensor of all experts' gates and ups, `[experts, gate before up, columns]`, with their rows in turns. Constant
-    /// folding moves them while loading, so that no copy passes through the graph's own bytes.
-    fn alternating(
+    /// A tensor of a part, of this shape, with the rows of gate and up in turns. Constant folding moves them while
+    /// loading, so that no copy passes through the graph's own bytes.
+    fn in_turns(
         &mut self,
+        part: &Part,
         name: &str,
         kind: DataType,
-        shape: &[usize; 3],
-        tensor: TensorView<'_>,
+        shape: [usize; 3],
+        tensor: &TensorView<'_>,
     ) -> String {
-        if !name.contains("gate_up") {
-            self.graph.weight(name, kind, shape, &tensor);
+        if part.is_gated && !self.products.folds_constants {
+            self.graph.computed(name, kind, &shape, || part.turned(tensor.bytes.to_vec()));
             return name.to_owned();
         }
-        if !self.products.folds_constants {
-            self.graph.computed(name, kind, shape, || alternated(tensor.bytes, shape));
-            return name.to_owned();
+        self.graph.weight(name, kind, &part.stored(shape), tensor);
+        self.turned(part, name.to_owned(), shape)
+    }
+
+    /// What is stored as [`Part::stored`], in this shape.
+    fn turned(&mut self, part: &Part, stored: String, shape: [usize; 3]) -> String {
+        if !part.is_gated {
+            return stored;
         }
-        let [count, rows, columns] = *shape;
-        self.graph.weight(name, kind, &[count, 2, rows / 2, columns], &tensor);
-        let turned = format!("{name}.turned");
+        let turned = format!("{stored}.turned");
         let order = [Attribute::Ints("perm", vec![0, 2, 1, 3])];
-        self.graph.node((ONNX, "Transpose"), &[name], &[&turned], &order);
-        self.reshaped(&turned, shape)
+        self.graph.node((ONNX, "Transpose"), &[&stored], &[&turned], &order);
+        self.reshaped(&turned, &shape)
     }
 
     fn reshaped(&mut self, input: &str, shape: &[usize]) -> String {
@@ -223,16 +239,27 @@ impl Writer<'_> {
     }
 }
 
-/// The bytes of `[experts, gate before up, columns]` with the rows of gate and up in turns.
-fn alternated(bytes: &[u8], [count, rows, _]: &[usize; 3]) -> Vec<u8> {
-    let row = bytes.len() / (count * rows);
-    let mut out = Vec::with_capacity(bytes.len());
-    for expert in bytes.chunks_exact(rows * row) {
-        let (gate, up) = expert.split_at(expert.len() / 2);
-        for (gate, up) in gate.chunks_exact(row).zip(up.chunks_exact(row)) {
-            out.extend_from_slice(gate);
-            out.extend_from_slice(up);
-        }
+impl Part {
+    /// The shape of a tensor in the file, which has gate before up.
+    fn stored(&self, [count, rows, columns]: [usize; 3]) -> Vec<usize> {
+        if self.is_gated { vec![count, 2, rows / 2, columns] } else { vec![count, rows, columns] }
     }
-    out
+
+    /// The bytes of such a tensor with the rows of gate and up in turns.
+    fn turned(&self, bytes: Vec<u8>) -> Vec<u8> {
+        if !self.is_gated {
+            return bytes;
+        }
+        let [count, rows, _] = self.shape;
+        let row = bytes.len() / (count * rows);
+        let mut out = Vec::with_capacity(bytes.len());
+        for expert in bytes.chunks_exact(rows * row) {
+            let (gate, up) = expert.split_at(expert.len() / 2);
+            for (gate, up) in gate.chunks_exact(row).zip(up.chunks_exact(row)) {
+                out.extend_from_slice(gate);
+                out.extend_from_slice(up);
+            }
+        }
+        out
+    }
 }
