@@ -263,8 +263,8 @@ fn told(command: &mut Command) -> Result<(bool, String), Failed> {
 
 const GO: &str = "go";
 
-/// A check of the protocol in a process of its own. It adopts what its worker leaves, and this one would adopt what other
-/// tests leave, too: the compilers of `torch.compile`.
+/// A check of the protocol in a process of its own, which adopts what its worker leaves. This one would also adopt what
+/// other tests leave, such as the compilers of `torch.compile`.
 fn alone(name: &str) -> Result<(), Failed> {
     let mut program = Command::new(std::env::current_exe()?);
     let (succeeded, told) = told(program.env(CHECKED, name))?;

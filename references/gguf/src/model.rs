@@ -28,7 +28,7 @@ pub(crate) fn contents<'a>(
     Ok(Contents { metadata: metadata(config, name, theta), tensors })
 }
 
-/// GGUF's name of the architecture, and the base of the rotary frequencies; what stands in the way of any other.
+/// GGUF's name of the architecture, and the base of the rotary frequencies; why any other is not written.
 fn check(config: &ModelConfig) -> Result<(&'static str, f64), Error> {
     let unsupported = |what: &str| {
         Err(Error::Unsupported(format!(
