@@ -453,6 +453,10 @@ impl ModelConfig {
             "lm_head_bias": self.lm_head_bias(),
         });
         self.describe_encoder(&mut described["tensors"]);
+        if let Some(encoder) = self.audio_encoder() {
+            described["tensors"]["stem"] = json!(self.stem());
+            described["audio_encoder"] = encoder.described();
+        }
         described
     }
 }

@@ -8,6 +8,7 @@
 
 mod encoders;
 mod models;
+mod speech;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -26,6 +27,7 @@ pub use models::{
 use protocol::Event;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
+pub use speech::{check_speech, check_speech_in_fewer_bits, hearing_models};
 use worker::engine::{
     Bundle, Decode, EngineError, InferenceEngine, KvCachePolicy, Precision, Settings, Want,
 };

@@ -196,8 +196,8 @@ fn read_config(file: &SourceFile, value: &Value, pools: bool) -> Result<ModelCon
 
 struct Weights {
     shards: Vec<SourceFile>,
-    /// By the bundle's name of the tensor.
-    places: BTreeMap<String, Place>,
+    /// By the bundle's name of the tensor; `None` for a bias that the source does not have, which is 0.
+    places: BTreeMap<String, Option<Place>>,
 }
 
 struct Place {
@@ -251,6 +251,10 @@ impl Weights {
                 let is_head = config.tied_embeddings && spec.name == config.embedding();
                 is_head.then(|| held.remove(&head)).flatten()
             });
+            if found.is_none() && config.audio.is_some() && spec.name.ends_with(".k_proj.bias") {
+                places.insert(spec.name, None);
+                continue;
+            }
             let Held { name, shard, entry } = found.ok_or_else(|| {
                 let path = if shards.len() == 1 { shards[0].path() } else { directory };
                 let foreign = held.values().find_map(|held| Some((&held.name, foreign(&held.name)?)));
@@ -262,7 +266,7 @@ impl Weights {
             let scales = held.remove(&mxfp4::scales_of(&plain(&spec.name, config.architecture)));
             let place = Place::check((shard, entry), scales, &spec, config)
                 .map_err(|reason| PrepareError::tensor(shards[shard].path(), &name, reason))?;
-            places.insert(spec.name, place);
+            places.insert(spec.name, Some(place));
         }
         let weights = Weights { shards, places };
         weights.check_rest(held, config)?;
@@ -281,8 +285,9 @@ impl Weights {
                 continue;
             }
             if config.tied_embeddings && plain == "lm_head.weight" {
-                let embedding = &self.places[&config.embedding()];
-                if !self.is_same((shard, &entry), (embedding.shard, &embedding.entry)) {
+                let embedding = self.places[&config.embedding()].as_ref();
+                let embedding = embedding.map(|place| (place.shard, &place.entry));
+                if embedding.is_some_and(|embedding| !self.is_same((shard, &entry), embedding)) {
                     let reason = format!(
                         "differs from {:?}, although config.json ties the two; set tie_word_embeddings to false",
                         config.embedding()
@@ -375,7 +380,7 @@ impl Place {
 
 impl Tensors for Weights {
     fn stored(&self) -> Option<String> {
-        most_common(self.places.values().map(|Place { entry, stored, scales, .. }| {
+        most_common(self.places.values().flatten().map(|Place { entry, stored, scales, .. }| {
             let count: usize = entry.shape.iter().product();
             match scales {
                 Some(_) => ("mxfp4".to_owned(), 2 * count),
@@ -385,7 +390,9 @@ impl Tensors for Weights {
     }
 
     fn read(&self, spec: &TensorSpec, rows: Range<usize>) -> Result<Vec<f32>, PrepareError> {
-        let Place { shard, entry, stored, transposed, order, scales } = &self.places[&spec.name];
+        let Some(Place { shard, entry, stored, transposed, order, scales }) = &self.places[&spec.name] else {
+            return Ok(vec![0.0; matrix(spec).1]);
+        };
         if let Some((of_scales, scales)) = scales {
             let rows: Vec<usize> = rows.map(|row| order.as_ref().map_or(row, |order| order[row])).collect();
             let (blocks, scales) = (
@@ -429,7 +436,7 @@ impl Tensors for Weights {
     }
 
     fn path_of(&self, name: &str) -> &Path {
-        self.shards[self.places[name].shard].path()
+        self.shards[self.places[name].as_ref().map_or(0, |place| place.shard)].path()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::mxfp4;
 use crate::safetensors::Entry;
 
 /// Parts of names that are replaced, for one architecture or for all. A part is a number of whole words between dots.
-const RENAMES: [(Option<Architecture>, &str, &str); 15] = [
+const RENAMES: [(Option<Architecture>, &str, &str); 16] = [
     // BERT checkpoints converted from TensorFlow, google-bert/bert-base-uncased among them.
     (None, "LayerNorm.gamma", "LayerNorm.weight"),
     (None, "LayerNorm.beta", "LayerNorm.bias"),
@@ -25,6 +25,8 @@ const RENAMES: [(Option<Architecture>, &str, &str); 15] = [
     (Some(Architecture::NomicBert), "norm2", "post_mlp_layernorm"),
     // transformers 5 gives it the others' name.
     (Some(Architecture::GptNeox), "embed_out", "lm_head"),
+    // Of models that hear.
+    (Some(Architecture::Whisper), "proj_out", "lm_head"),
     // Multimodal models, and those that transformers 5.10 to 5.23 saved.
     (None, "language_model.lm_head", "lm_head"),
     (None, "language_model.model.model", "language_model"),

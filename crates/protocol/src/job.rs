@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::{Device, Input, Precision, Trace, Work};
+use crate::{Device, Heard, Input, Precision, Trace, Work};
 
 /// Everything that a worker is asked to do: the first line of its stdin. A measurement is followed by
 /// [`Turn`]s, a line each.
@@ -271,6 +271,9 @@ pub struct Score {
     /// The type of each token of texts; all 0 where it is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub types: Vec<Vec<u32>>,
+    /// The audio of each sequence, of a model that hears; they are then computed one by one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audio: Vec<Heard>,
     /// Positions appended at a time; 0 for all at once.
     #[serde(default)]
     pub piece: usize,

@@ -12,7 +12,7 @@ use crate::engine::{Bundle, EngineError, InferenceEngine, Profile, ProfileClock,
 use crate::logits::{Rows, Tensors};
 use crate::memory::Phase;
 use crate::turns::{self, warm_up};
-use crate::work::{self, Anew, Model, Serving};
+use crate::work::{self, Anew, Audio, Model, Serving};
 use crate::{Events, ServeError};
 use bundle::ModelConfig;
 use protocol::{
@@ -127,28 +127,76 @@ pub(crate) fn score<E: InferenceEngine>(
         return Ok(scored);
     }
     let (batch, positions) = (task.sequences.len(), task.sequences.first().map_or(0, Vec::len));
-    let piece = if task.piece == 0 { positions } else { task.piece };
     let kept = task.kept.clone().unwrap_or_else(|| Kept { from: vec![0; batch], count: positions });
     let fits = |from: &usize| from.checked_add(kept.count).is_some_and(|end| end <= positions);
     if kept.from.len() != batch || !kept.from.iter().all(fits) {
         let reason = "the positions with logits to keep are not those of the sequences";
         return Err(ServeError::Job(reason.into()));
     }
-    let first = kept.from.iter().copied().min().unwrap_or(0);
-    let mut logits = Rows::new(batch, kept.count, config.vocab_size);
+    let (bands, count) = (config.audio.map_or(0, |audio| audio.bands), task.audio.len());
+    if (bands > 0 && count != batch) || (bands == 0 && count > 0) {
+        let reason = "sequences have audio, one for each, if the model hears, and none if it does not";
+        return Err(ServeError::Job(reason.into()));
+    }
+    let (mut audio, mut all): (_, Option<ScoredRows>) = (Audio::default(), None);
+    let group = if bands > 0 { 1 } else { batch.max(1) };
+    for (place, sequences) in task.sequences.chunks(group).enumerate() {
+        let frames = task.audio.get(place).map(|heard| audio.frames(heard, bands)).transpose()?;
+        let from = &kept.from[place * group..][..sequences.len()];
+        let asked = (sequences, frames, (from, kept.count));
+        let rows = scored_rows(engine, task.piece, asked, (config, hidden_states))?;
+        match &mut all {
+            Some(all) => all.extend(rows),
+            None => all = Some(rows),
+        }
+    }
+    let mut tensors = Tensors::default();
+    if let Some(ScoredRows { logits, hidden }) = &all {
+        tensors.add_rows("logits".into(), batch, logits);
+        for (layer, rows) in hidden.iter().enumerate() {
+            tensors.add_rows(format!("hidden.{layer}"), batch, rows);
+        }
+    }
+    tensors.write(&task.file)?;
+    Ok(Scored { file: task.file.as_str().into() })
+}
+
+struct ScoredRows {
+    logits: Rows,
+    hidden: Vec<Rows>,
+}
+
+impl ScoredRows {
+    fn extend(&mut self, other: ScoredRows) {
+        self.logits.extend(other.logits);
+        self.hidden.iter_mut().zip(other.hidden).for_each(|(all, more)| all.extend(more));
+    }
+}
+
+/// The logits of `count` positions of each sequence, with the audio of the one that there is, if the model hears.
+fn scored_rows<E: InferenceEngine>(
+    engine: &mut E,
+    piece: usize,
+    (sequences, frames, (from, count)): (&[Vec<u32>], Option<&[f32]>, (&[usize], usize)),
+    (config, hidden_states): (&ModelConfig, bool),
+) -> Result<ScoredRows, ServeError> {
+    let (batch, positions) = (sequences.len(), sequences.first().map_or(0, Vec::len));
+    let piece = if piece == 0 { positions } else { piece };
+    let first = from.iter().copied().min().unwrap_or(0);
+    let mut logits = Rows::new(batch, count, config.vocab_size);
     let mut hidden: Vec<Rows> = Vec::new();
     let decoder = engine.decode()?;
     decoder.begin(batch, positions)?;
+    frames.map_or(Ok(()), |frames| decoder.listen(frames))?;
     let mut start = 0;
     while start < positions {
         // Before the first that is kept, logits are not computed.
         let end = (start + piece).min(if start < first { first } else { positions });
-        let tokens: Vec<u32> =
-            task.sequences.iter().flat_map(|row| row[start..end].iter().copied()).collect();
+        let tokens: Vec<u32> = sequences.iter().flat_map(|row| row[start..end].iter().copied()).collect();
         if end <= first {
             decoder.append(&tokens, Want::Last)?;
         } else {
-            logits.put_kept((start, end), &kept.from, decoder.append(&tokens, Want::All)?);
+            logits.put_kept((start, end), from, decoder.append(&tokens, Want::All)?);
         }
         if hidden_states {
             for (layer, values) in decoder.hidden_states()?.layers.iter().enumerate() {
@@ -160,13 +208,7 @@ pub(crate) fn score<E: InferenceEngine>(
         }
         start = end;
     }
-    let mut tensors = Tensors::default();
-    tensors.add_rows("logits".into(), batch, &logits);
-    for (layer, rows) in hidden.iter().enumerate() {
-        tensors.add_rows(format!("hidden.{layer}"), batch, rows);
-    }
-    tensors.write(&task.file)?;
-    Ok(Scored { file: task.file.as_str().into() })
+    Ok(ScoredRows { logits, hidden })
 }
 
 // A run to look at: every phase and token with the clock's readings, and the framework's own events on the same clock.

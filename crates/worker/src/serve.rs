@@ -132,7 +132,8 @@ fn work<E: InferenceEngine>(
     events.send(Event::Loaded(loaded))?;
 
     let directory = Some(bundle.directory());
-    let model = Model { directory, vocabulary: config.vocab_size, mask_token: config.mask_token };
+    let bands = config.audio.map_or(0, |audio| audio.bands);
+    let model = Model { directory, vocabulary: config.vocab_size, mask_token: config.mask_token, bands };
     match &job.task {
         Task::Measure(task) => {
             // Of the time since spawning, the worker's own: for readings, and for opening the bundle.

@@ -3,6 +3,7 @@
 //! An engine never asks which architecture it runs: it reads the properties here and the tensor names of
 //! [`ModelConfig::layer`].
 
+mod audio;
 mod earlier;
 mod encoder;
 mod experts;
@@ -16,11 +17,12 @@ mod rope;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+pub use audio::Audio;
 use encoder::Class;
 pub use encoder::Encoder;
 pub use form::{Dense, Form, Head, HeadActivation, NormPlacement, RelativePositions, Scored};
 pub use model::{Architecture, BLOCKS, Dtype, GRAPH_FILE, Graph, GraphInput, GraphOutput, ModelConfig, Size};
-pub use names::{ExpertNames, HeadNames, LayerNames, LinearNames, NormNames, TensorSpec};
+pub use names::{CrossNames, ExpertNames, HeadNames, LayerNames, LinearNames, NormNames, TensorSpec};
 pub use read::StoredTensor;
 use serde::{Deserialize, Serialize};
 
@@ -229,6 +231,7 @@ pub enum Feature {
     HeadBias,
     Experts,
     Sinks,
+    Audio,
 }
 
 impl Feature {
@@ -268,6 +271,7 @@ impl Feature {
             Feature::HeadBias => ("head_bias", "a bias of its head"),
             Feature::Experts => ("experts", "a mixture of experts"),
             Feature::Sinks => ("sinks", "sinks of attention"),
+            Feature::Audio => ("audio", "an encoder of audio"),
             Feature::Encoder => {
                 ("encoder", "an encoder's embeddings and norms, and no head over a vocabulary")
             }
@@ -303,6 +307,7 @@ impl ModelConfig {
             (Feature::HeadBias, self.head_bias),
             (Feature::Experts, self.has_experts()),
             (Feature::Sinks, form.sinks),
+            (Feature::Audio, self.audio.is_some()),
             (Feature::FusedGateUp, (0..self.layers.len()).any(|index| self.has_fused_gate(index))),
         ];
         has.into_iter().filter_map(|(feature, has)| has.then_some(feature)).collect()

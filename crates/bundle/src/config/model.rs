@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use super::audio::Audio;
 use super::earlier::upgraded;
 use super::encoder::Encoder;
 use super::form::Form;
@@ -48,6 +49,10 @@ pub enum Architecture {
     Mpnet,
     ModernBert,
     NomicBert,
+    /// A decoder that continues what it hears (Radford and others 2022).
+    Whisper,
+    /// The encoder of its audio, as [`ModelConfig::audio_encoder`] describes it.
+    WhisperEncoder,
     /// An ONNX file: its parts are not known.
     #[default]
     Onnx,
@@ -55,7 +60,7 @@ pub enum Architecture {
 
 /// Every supported `model_type`, and the beginning of the names of its classes. Those after `llama` are llama's in all but
 /// their name.
-const MODEL_TYPES: [(&str, Architecture, &[&str]); 37] = [
+const MODEL_TYPES: [(&str, Architecture, &[&str]); 38] = [
     ("llama", Architecture::Llama, &["Llama", "LLaMA"]),
     ("aquila", Architecture::Llama, &["Aquila", "Llama"]),
     ("falcon3", Architecture::Llama, &["Falcon3", "Llama"]),
@@ -93,6 +98,7 @@ const MODEL_TYPES: [(&str, Architecture, &[&str]); 37] = [
     ("mpnet", Architecture::Mpnet, &["MPNet"]),
     ("modernbert", Architecture::ModernBert, &["ModernBert"]),
     ("nomic_bert", Architecture::NomicBert, &["NomicBert"]),
+    ("whisper", Architecture::Whisper, &["Whisper"]),
 ];
 
 impl Architecture {
@@ -152,6 +158,9 @@ pub struct ModelConfig {
     /// Present if the model encodes texts and does not continue them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoder: Option<Encoder>,
+    /// Present if the model hears: each layer attends to vectors of audio, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audio: Option<Audio>,
     /// Present if the model is an ONNX file; nothing else is set then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<Graph>,

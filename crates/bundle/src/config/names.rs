@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::form::{NormPlacement, Scored};
 use super::model::{Architecture, ModelConfig};
-use super::{Experts, Feed};
+use super::{Audio, Experts, Feed, audio};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorSpec {
@@ -45,6 +45,8 @@ pub struct LayerNames {
     pub q_norm: Option<String>,
     pub k_norm: Option<String>,
     pub output: LinearNames,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cross: Option<CrossNames>,
     /// After attention.
     #[serde(rename = "attention_norm_behind", skip_serializing_if = "Option::is_none")]
     pub post_attention_norm: Option<NormNames>,
@@ -62,6 +64,17 @@ pub struct LayerNames {
     /// After the MLP.
     #[serde(rename = "mlp_norm_behind", skip_serializing_if = "Option::is_none")]
     pub post_mlp_norm: Option<NormNames>,
+}
+
+/// The tensors of attention to the vectors of audio, between a layer's own attention and its MLP.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CrossNames {
+    /// Before it, of the queries alone.
+    pub norm: NormNames,
+    pub q: LinearNames,
+    /// `[k, v]`, of the vectors of audio.
+    pub kv: LinearNames,
+    pub output: LinearNames,
 }
 
 /// The tensors of a mixture of experts.
@@ -212,6 +225,8 @@ impl ModelConfig {
             Architecture::Glm4 => &GLM4,
             Architecture::Mixtral => &MIXTRAL,
             Architecture::GptOss => &GPT_OSS,
+            Architecture::Whisper => &audio::DECODER,
+            Architecture::WhisperEncoder => &audio::ENCODER,
             architecture => architecture.encoder_parts().unwrap_or(&LLAMA),
         }
     }
@@ -289,6 +304,7 @@ impl ModelConfig {
             q_norm: self.qk_norm.then(|| at("self_attn.q_norm.weight")),
             k_norm: self.qk_norm.then(|| at("self_attn.k_norm.weight")),
             output: linear(&[parts.output], self.output_bias, at),
+            cross: self.audio.map(|_| self.cross(at)),
             post_attention_norm,
             mlp_norm,
             gate_up,
@@ -346,7 +362,9 @@ impl ModelConfig {
                 }
             }
         };
-        add(&self.embedding(), &[self.vocab_size, hidden]);
+        if self.architecture != Architecture::WhisperEncoder {
+            add(&self.embedding(), &[self.vocab_size, hidden]);
+        }
         if let Some(name) = self.position_embedding() {
             add(&name, &[self.position_rows(), hidden]);
         }
@@ -374,6 +392,12 @@ impl ModelConfig {
                 add(name, &[self.heads]);
             }
             linear(&mut add, &layer.output, &[hidden], q_rows);
+            if let Some(cross) = &layer.cross {
+                norm(&mut add, Some(&cross.norm));
+                linear(&mut add, &cross.q, &[hidden], hidden);
+                linear(&mut add, &cross.kv, &[hidden, hidden], hidden);
+                linear(&mut add, &cross.output, &[hidden], hidden);
+            }
             norm(&mut add, layer.post_attention_norm.as_ref());
             norm(&mut add, layer.mlp_norm.as_ref());
             let mlp = self.mlp(index);
@@ -414,11 +438,18 @@ impl ModelConfig {
         if let Some(name) = self.lm_head_bias() {
             add(&name, &[self.vocab_size]);
         }
+        if let (Some(audio), Some(encoder)) = (self.audio, self.audio_encoder()) {
+            for (names, bands) in self.stem().iter().zip([audio.bands, hidden]) {
+                add(&names.weights[0], &[hidden, bands, Audio::WIDTH]);
+                add(&names.biases[0], &[hidden]);
+            }
+            specs.extend(encoder.tensors());
+        }
         specs
     }
 }
 
-fn linear(parts: &[&str], bias: bool, at: impl Fn(&str) -> String) -> LinearNames {
+pub(super) fn linear(parts: &[&str], bias: bool, at: impl Fn(&str) -> String) -> LinearNames {
     let named = |kind: &str| parts.iter().map(|part| at(&format!("{part}.{kind}"))).collect();
     LinearNames { weights: named("weight"), biases: if bias { named("bias") } else { Vec::new() } }
 }

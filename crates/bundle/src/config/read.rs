@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::fields::{Fields, Read};
 use super::model::{self, Architecture, BLOCKS, Graph, ModelConfig};
-use super::{Block, Class, Feed, Mlp, activation, even_share, experts, form, refused, rope};
+use super::{Block, Class, Feed, Mlp, activation, audio, even_share, experts, form, refused, rope};
 use crate::quantised::{INT4_GROUP, NF4_BLOCK, scale_name, scale_shape};
 use crate::{BlockKind, BundleError, Element, Precision};
 
@@ -111,6 +111,7 @@ impl ModelConfig {
         if !self.head_dim.is_multiple_of(2) && !self.rotations.is_empty() {
             return refused(format!("head dimension {} is odd and cannot be rotated", self.head_dim));
         }
+        self.check_audio()?;
         self.check_encoder()
     }
 }
@@ -133,9 +134,10 @@ fn without_blocks(fields: Fields<'_>) -> Result<ModelConfig, BundleError> {
     }
     let architecture = Architecture::from_model_type(model_type)?;
     let class = Class::read(architecture, model_type, &fields)?;
-    if architecture == Architecture::Gpt2 || architecture.only_encodes() {
+    if matches!(architecture, Architecture::Gpt2 | Architecture::Whisper) || architecture.only_encodes() {
         let config = match architecture {
             Architecture::Gpt2 => gpt2(&fields)?,
+            Architecture::Whisper => audio::whisper(&fields)?,
             _ => ModelConfig::read_encoder(architecture, class, &fields)?,
         };
         return config.check().map(|()| config);
@@ -196,7 +198,7 @@ fn onnx(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
     Ok(ModelConfig { architecture: Architecture::Onnx, graph: Some(graph), ..ModelConfig::default() })
 }
 
-fn check_layers(count: usize) -> Result<(), BundleError> {
+pub(super) fn check_layers(count: usize) -> Result<(), BundleError> {
     match (1..=MAX_LAYERS).contains(&count) {
         true => Ok(()),
         false => refused(format!("number of layers is {count}, which no model has")),
@@ -424,10 +426,12 @@ impl ModelConfig {
         let layers = (0..self.layers.len()).map(|index| self.layer(index));
         let linear = layers.flat_map(|layer| {
             let experts = layer.experts.into_iter().flat_map(|experts| experts.each).flatten();
-            [layer.qkv, layer.output, layer.gate_up, layer.down].into_iter().chain(experts)
+            let cross = layer.cross.into_iter().flat_map(|cross| [cross.q, cross.kv, cross.output]);
+            [layer.qkv, layer.output, layer.gate_up, layer.down].into_iter().chain(cross).chain(experts)
         });
         let head = (!self.encodes() && self.graph.is_none()).then(|| self.lm_head());
-        linear.flat_map(|names| names.weights).chain(head).collect()
+        let heard = self.audio_encoder().map(|encoder| encoder.quantised()).unwrap_or_default();
+        linear.flat_map(|names| names.weights).chain(head).chain(heard).collect()
     }
 }
 

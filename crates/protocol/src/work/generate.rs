@@ -32,6 +32,20 @@ pub struct Case {
     /// [`Answer`](crate::Answer) that feeds itself may leave it empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trace: Vec<Vec<u32>>,
+    /// What a model that hears continues the prompt with: encoding it is part of the request. There is one prompt then,
+    /// no context, and a KV cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audio: Option<Heard>,
+}
+
+/// A spectrogram, of one time for every framework: the driver computed it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Heard {
+    /// Its file: f32, little-endian, `[bands, frames]`.
+    pub file: String,
+    /// It begins with the frame of this number, and those before it come last: another input of the same size.
+    #[serde(default)]
+    pub turn: usize,
 }
 
 impl Case {
@@ -53,6 +67,9 @@ pub struct Continued {
     /// tokens, of which the last is not fed. Left out where each step is fed the worker's own choice.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trace: Vec<Vec<u32>>,
+    /// Replaces [`Heard::turn`] of the case's audio; with the prompts, where it has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<usize>,
 }
 
 /// The token fed to a decode step.

@@ -13,8 +13,8 @@ pub use encode::{
     Dense, EncodeTask, EncodeWork, Pooling, Residual, Step, StepActivation, TextBatch, Vectors, Way,
 };
 pub use generate::{
-    CacheUsage, Case, Continued, Decode, GenerateWork, HandOver, Hybrid, KvCache, KvCachePolicy, Padding,
-    Sampling, Side,
+    CacheUsage, Case, Continued, Decode, GenerateWork, HandOver, Heard, Hybrid, KvCache, KvCachePolicy,
+    Padding, Sampling, Side,
 };
 pub use graph::{Fed, Feed, GraphCase, GraphWork, ROTATED, Tensor, Values};
 use serde::{Deserialize, Serialize};
@@ -238,6 +238,9 @@ pub struct Sample {
     /// The requests of the turn if several callers make them, in the order of its texts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<Call>,
+    /// Nanoseconds since it began when its audio was encoded, before its first mark, if it has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_ns: Option<u64>,
     pub output: Output,
 }
 

@@ -45,6 +45,16 @@ pub trait Decode {
     /// ([`bundle::ModelConfig::max_positions`]), or either is 0: see [`check_begin`](crate::engine::check_begin).
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<()>;
 
+    /// Encodes the audio of the one sequence, after [`begin`](Self::begin) and before the first append: `frames` is a
+    /// log-mel spectrogram, `[bands, frames]` ([`bundle::Audio`]), and every later append attends to its vectors.
+    /// Keys and values of every layer's attention to it are computed here, once. Complete on return; timed.
+    ///
+    /// Errors with [`EngineError::Input`] as [`check_listen`](crate::engine::check_listen) does.
+    fn listen(&mut self, frames: &[f32]) -> Result<()> {
+        let _ = frames;
+        Err(EngineError::Unsupported("this framework is driven here with models that do not hear".into()))
+    }
+
     /// Appends `tokens`, `[batch, n]` row-major with n ≥ 1, to the sequences and returns logits as f32,
     /// row-major: `[batch, 1, vocabulary]` for [`Want::Last`], `[batch, n, vocabulary]` for [`Want::All`].
     /// Several appends give the same as one long one.

@@ -208,6 +208,33 @@ pub fn check_begin(config: &ModelConfig, batch: usize, capacity: usize) -> Resul
     Ok(())
 }
 
+/// The checks that every engine's `listen` starts with; `filled` positions of the sequences are taken. Returns the
+/// encoder's sizes.
+pub fn check_listen(
+    config: &ModelConfig,
+    frames: &[f32],
+    (batch, filled): (usize, usize),
+) -> Result<bundle::Audio> {
+    let input = |text: String| Err(EngineError::Input(text));
+    let Some(audio) = config.audio else { return input("audio for a model that does not hear".into()) };
+    if batch != 1 || filled > 0 {
+        return input("audio comes right after begin, for one sequence".into());
+    }
+    if frames.len() != audio.numbers() {
+        let (found, numbers) = (frames.len(), audio.numbers());
+        return input(format!("a spectrogram of {found} numbers, where the model takes {numbers}"));
+    }
+    Ok(audio)
+}
+
+/// The check of an `append` to a model that hears: whether it has listened.
+pub fn check_listened(config: &ModelConfig, has_listened: bool) -> Result<()> {
+    match config.audio.is_some() && !has_listened {
+        true => Err(EngineError::Input("tokens before the audio: listen comes right after begin".into())),
+        false => Ok(()),
+    }
+}
+
 /// The error of an engine without bidirectional attention for such a model.
 pub fn check_causal(config: &ModelConfig, framework: &str) -> Result<()> {
     if config.causal {

@@ -1,7 +1,9 @@
 //! Continuation, token by token.
 
+pub(crate) mod heard;
 mod joined;
 
+use heard::Audio;
 use joined::Joined;
 use protocol::{Call, Case, Continued, Decode, GenerateWork, HandOver, Input, KvCache, Output, ParityTask};
 
@@ -18,6 +20,9 @@ pub(crate) struct Generating<'a, E> {
     work: &'a GenerateWork,
     callers: Callers<'a, E>,
     pace: Pace,
+    audio: Audio,
+    /// Of the spectrograms that the model hears; 0 if it hears none.
+    bands: usize,
     chosen: Chosen,
     /// That of the request under way.
     state: State,
@@ -57,7 +62,8 @@ impl<'a, E: InferenceEngine> Generating<'a, E> {
         let chosen = Chosen { tokens: Vec::new(), sampler, vocabulary: model.vocabulary };
         let callers = Callers::new(serving);
         let (state, last) = (State::default(), Vec::new());
-        Ok(Generating { work, callers, pace, chosen, state, last, handed_over: None })
+        let (audio, bands) = (Audio::default(), model.bands);
+        Ok(Generating { work, callers, pace, audio, bands, chosen, state, last, handed_over: None })
     }
 
     fn asked(&self, case: &Case) -> Asked {
@@ -86,9 +92,12 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
 
     fn check(&self, case: usize, input: &Input, part: Part) -> Result<(), ServeError> {
         let refuse = |reason: &str| Err(ServeError::Job(reason.into()));
-        let Input::Continue(Continued { prompts, trace }) = input else {
+        let Input::Continue(Continued { prompts, trace, turn }) = input else {
             return refuse("a turn of this work has prompts and a trace as its input");
         };
+        if turn.is_some() && (self.work.cases[case].audio.is_none() || matches!(part, Part::Later(_))) {
+            return refuse("a turn's audio comes with the beginning of a request that has audio");
+        }
         let own = &self.work.cases[case].prompts;
         let is_alike =
             || prompts.len() == own.len() && prompts.iter().zip(own).all(|(a, b)| a.len() == b.len());
@@ -155,10 +164,15 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
         }
         // With the cache off, all of them are computed again.
         prompt.tokens.reserve((batch * capacity).saturating_sub(prompt.tokens.len()));
+        let frames = of_case.audio.as_ref().map(|heard| self.audio.frames(heard, self.bands)).transpose()?;
 
         let mut request = Request::start(case, room);
         if context.is_empty() {
             decoder.begin(batch, capacity)?;
+        }
+        if let Some(frames) = frames {
+            self.pace.keep(|| decoder.listen(frames))?;
+            request.hear();
         }
         for chunk in &chunks {
             self.pace.keep(|| decoder.append(chunk, Want::Last).map(drop))?;
@@ -262,7 +276,10 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
             let mut logits: Option<Rows> = None;
             let kept = task.sequences.unwrap_or(batch).clamp(1, batch);
             for (prefixes, trace) in prefixes.chunks(group).zip(case.trace.chunks(group)) {
-                let of_group = logits_along(decoder, (prefixes, trace), task, self.chosen.vocabulary)?;
+                let frames =
+                    case.audio.as_ref().map(|heard| self.audio.frames(heard, self.bands)).transpose()?;
+                let along = (prefixes, trace, frames);
+                let of_group = logits_along(decoder, along, task, self.chosen.vocabulary)?;
                 match &mut logits {
                     Some(logits) => logits.extend(of_group),
                     None => logits = Some(of_group),
@@ -278,13 +295,15 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
 
 /// A case with the prompts of an input in place of its own, and what its steps are fed.
 fn given(case: &Case, input: Option<Input>) -> (Case, Vec<Vec<u32>>) {
-    let own = || (case.context.clone(), case.prompts.clone());
-    let ((context, prompts), trace) = match input {
-        Some(Input::Continue(given)) if given.prompts.is_empty() => (own(), given.trace),
-        Some(Input::Continue(given)) => ((case.context.clone(), given.prompts), given.trace),
-        _ => (own(), Vec::new()),
-    };
-    (Case { context, prompts, trace: Vec::new() }, trace)
+    let mut own = Case { trace: Vec::new(), ..case.clone() };
+    let Some(Input::Continue(Continued { prompts, trace, turn })) = input else { return (own, Vec::new()) };
+    if !prompts.is_empty() {
+        own.prompts = prompts;
+    }
+    if let (Some(audio), Some(turn)) = (&mut own.audio, turn) {
+        audio.turn = turn;
+    }
+    (own, trace)
 }
 
 /// Copies logits, after their mark.
@@ -296,7 +315,7 @@ fn keep(last: &mut Vec<f32>, logits: &[f32]) {
 /// Logits of sequences along their traces. Prompts of different lengths keep those of their last tokens.
 fn logits_along(
     decoder: &mut dyn engine::Decode,
-    (prefixes, traces): (&[Vec<u32>], &[Vec<u32>]),
+    (prefixes, traces, frames): (&[Vec<u32>], &[Vec<u32>], Option<&[f32]>),
     task: &ParityTask,
     vocabulary: usize,
 ) -> Result<Rows, ServeError> {
@@ -308,6 +327,7 @@ fn logits_along(
     let sequences = task.sequences.unwrap_or(joined.batch).clamp(1, joined.batch);
     let mut logits = Rows::new(sequences, kept + trace, vocabulary);
     decoder.begin(joined.batch, joined.longest + trace)?;
+    frames.map_or(Ok(()), |frames| decoder.listen(frames))?;
     let of_prompts = match last_only {
         true => joined.append(decoder)?,
         false => decoder.append(&joined.tokens, Want::All)?,
@@ -358,6 +378,16 @@ fn check(
     }
     for case in &work.cases {
         check_prompts(case, work)?;
+        if case.audio.is_some() != (model.bands > 0) {
+            let reason = "a case has audio if the model hears, and none if it does not";
+            return Err(ServeError::Job(reason.into()));
+        }
+        let has_room =
+            work.kv_cache == KvCache::On && case.context.is_empty() && work.prefill_chunk.is_none();
+        if case.audio.is_some() && (case.prompts.len() > 1 || has_callers || !has_room) {
+            let reason = "audio has one prompt and one caller, a KV cache, and neither a context nor chunks";
+            return Err(ServeError::Job(reason.into()));
+        }
         let (rows, length) = (case.context.len(), case.context.first().map_or(0, Vec::len));
         let alike =
             rows == case.prompts.len() && length > 0 && case.context.iter().all(|row| row.len() == length);

@@ -15,6 +15,7 @@ use denoise::Denoising;
 use encode::Encoding;
 pub(crate) use encode::score_texts;
 use generate::Generating;
+pub(crate) use generate::heard::Audio;
 use graph::Running;
 use protocol::{
     CacheUsage, Call, HandOver, Input, Iteration, Load, Marks, Output, ParityTask, Sample, Serve, Work,
@@ -33,6 +34,8 @@ pub(crate) struct Model<'a> {
     pub(crate) vocabulary: usize,
     /// The model's mask, if it generates by masked diffusion.
     pub(crate) mask_token: Option<u32>,
+    /// Bands of the spectrograms that it hears; 0 if it hears none.
+    pub(crate) bands: usize,
 }
 
 /// The part of a request that an input is for: all of it, its beginning, or so many more marks.
@@ -111,7 +114,14 @@ pub(crate) trait Workload<E: InferenceEngine> {
     /// The marks and the output of a request.
     fn sample(&self, request: Request) -> Sample {
         let (marks_ns, output) = (Marks(request.marks_ns), self.output());
-        Sample { case: request.case, marks_ns, lead_in: Vec::new(), calls: self.calls(), output }
+        Sample {
+            case: request.case,
+            marks_ns,
+            lead_in: Vec::new(),
+            calls: self.calls(),
+            heard_ns: request.heard_ns,
+            output,
+        }
     }
 
     /// The beginning of a request up to so many marks, untimed.
@@ -184,13 +194,15 @@ pub(crate) struct Request {
     pub(crate) start_ns: u64,
     /// The clock's reading that marks are counted from: later than the start by the time between slices.
     origin_ns: u64,
+    /// When its audio was encoded, if it has any.
+    heard_ns: Option<u64>,
     marks_ns: Vec<u64>,
 }
 
 impl Request {
     fn start(case: usize, room: Vec<u64>) -> Request {
         let now = clock::now_ns();
-        Request { case, start_ns: now, origin_ns: now, marks_ns: room }
+        Request { case, start_ns: now, origin_ns: now, heard_ns: None, marks_ns: room }
     }
 
     /// Continues after its latest mark: the time since then is not counted.
@@ -202,7 +214,7 @@ impl Request {
     fn begin_earlier(&mut self, ns: u64) {
         self.start_ns = self.start_ns.saturating_sub(ns);
         self.origin_ns = self.origin_ns.saturating_sub(ns);
-        self.marks_ns.iter_mut().for_each(|mark| *mark += ns);
+        self.marks_ns.iter_mut().chain(&mut self.heard_ns).for_each(|mark| *mark += ns);
     }
 
     fn elapsed_ns(&self) -> u64 {
@@ -226,6 +238,10 @@ impl Request {
 
     pub(crate) fn marks(&self) -> usize {
         self.marks_ns.len()
+    }
+
+    fn hear(&mut self) {
+        self.heard_ns = Some(self.elapsed_ns());
     }
 }
 

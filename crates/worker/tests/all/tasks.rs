@@ -146,6 +146,7 @@ fn with_context() -> GenerateWork {
         context: vec![vec![6; CONTEXT], vec![7; CONTEXT]],
         prompts: vec![vec![1, 2], vec![3, 4]],
         trace: vec![vec![3, 4, 5], vec![5, 4, 3]],
+        audio: None,
     };
     GenerateWork { cases: vec![case], ..generate() }
 }

@@ -81,7 +81,7 @@ fn a_request_may_be_given_other_tokens_slice_by_slice_or_feed_itself() {
     let trace: Vec<Vec<u32>> =
         own.trace.iter().map(|row| row.iter().map(|token| token ^ 1).collect()).collect();
     let sent = |prompts: &[Vec<u32>], trace: Vec<Vec<u32>>| {
-        Some(Input::Continue(Continued { prompts: prompts.to_vec(), trace }))
+        Some(Input::Continue(Continued { prompts: prompts.to_vec(), trace, turn: None }))
     };
     let request = |input| Turn::Request { case: 0, input };
     let slice = |marks, input| Turn::Slice { case: 0, marks, input };

@@ -70,7 +70,7 @@ fn work(task: &Denoise, case: &MaskedCase, new_tokens: usize, forced: bool) -> D
     DenoiseWork { cases: vec![case.clone()], new_tokens, forced, how: *task }
 }
 
-const MODEL: Model<'_> = Model { directory: None, vocabulary: 10, mask_token: Some(MASK) };
+const MODEL: Model<'_> = Model { directory: None, vocabulary: 10, mask_token: Some(MASK), bands: 0 };
 
 fn engine() -> Scripted {
     Scripted { vocabulary: 10, logits: Vec::new() }
