@@ -5,6 +5,7 @@
 //! candle-nn's `flash_attn` was measured and dropped: it folds in one key at a time, and took ten times
 //! as long as the products for 512 positions (1.0 s of a prefill of SmolLM2-135M).
 
+mod audio;
 mod calls;
 mod grouped;
 pub(crate) mod texts;
@@ -48,6 +49,8 @@ pub(crate) struct Attention {
     /// Soft bound of the scores.
     cap: Option<f32>,
     layer: LayerAttention,
+    /// Whether it is to audio: keys and values are there, and rows have queries alone.
+    hears: bool,
     /// A number beside the scores of each head, `[heads]`.
     sinks: Option<Vec<f32>>,
     kernels: Kernels,
@@ -61,11 +64,13 @@ struct Place<'a> {
     filled: usize,
     /// Padding positions before each sequence; empty if there are none.
     padding: &'a [usize],
+    /// Cached keys that every query sees, if its own are not among them.
+    audio: Option<usize>,
 }
 
 /// The same, with what the own loops read.
 struct Step<'a> {
-    /// `[batch, positions, (heads + 2 · kv_heads) · head_dim]`
+    /// `[batch, positions, (heads + 2 · kv_heads) · head_dim]`, or of audio `[positions, heads · head_dim]`
     qkv: &'a [f32],
     at: Place<'a>,
     rotary: Option<&'a RotaryTable>,
@@ -91,6 +96,7 @@ impl Attention {
             scale: form.attention_scale.map_or(usual, |scale| scale as f32),
             cap: form.attention_cap.map(|bound| bound as f32),
             layer: config.layer_attention(index),
+            hears: false,
             sinks,
             kernels: reader.kernels(),
         })
@@ -104,6 +110,9 @@ impl Attention {
         sequences: &mut Sequences,
         (layer, lengths): (usize, Option<&[usize]>),
     ) -> Result<Tensor> {
+        if self.hears {
+            return self.to_audio(qkv, sequences, layer);
+        }
         if self.kernels == Kernels::Candle {
             return self.by_candle(qkv, sequences, (layer, lengths));
         }
@@ -119,7 +128,7 @@ impl Attention {
             let rotary = self.layer.rotation.map(|rotation| &rotary[rotation]);
             let Some(lengths) = lengths else {
                 let (batch, filled) = (*batch, *filled);
-                let at = Place { batch, positions: rows / batch, filled, padding };
+                let at = Place { batch, positions: rows / batch, filled, padding, audio: None };
                 let step = Step { qkv, at, rotary };
                 return self.attend(cache, *grows, &step, shares, &mut attended);
             };
@@ -130,7 +139,7 @@ impl Attention {
                 (own, qkv) = qkv.split_at(positions * columns);
                 (out, attended) = attended.split_at_mut(positions * width);
                 let padding = &padding[sequence..=sequence];
-                let at = Place { batch: 1, positions, filled: padding[0], padding };
+                let at = Place { batch: 1, positions, filled: padding[0], padding, audio: None };
                 let step = Step { qkv: own, at, rotary };
                 let mut cache = cache.of_sequence(sequence, self.kv_heads)?;
                 self.attend(&mut cache, false, &step, shares, out)?;
@@ -154,6 +163,16 @@ impl Attention {
             true => cache.grow(&keys, &values)?,
             false => cache.append(&keys, &values, step.at.filled)?,
         }
+        self.attend_to(cache, step, shares, attended)
+    }
+
+    fn attend_to(
+        &self,
+        cache: &Cache,
+        step: &Step<'_>,
+        shares: &mut [Share],
+        attended: &mut [f32],
+    ) -> Result<()> {
         if step.at.positions < BLOCK_POSITIONS {
             self.attend_in_shares(cache, step, shares, attended)
         } else {
@@ -190,7 +209,7 @@ impl Attention {
 
     /// Head `index` of a row, which holds q, k and v in this order.
     fn head<'a>(&self, step: &Step<'a>, row: usize, index: usize) -> &'a [f32] {
-        let heads = self.heads + 2 * self.kv_heads;
+        let heads = if self.hears { self.heads } else { self.heads + 2 * self.kv_heads };
         &step.qkv[(row * heads + index) * self.head_dim..][..self.head_dim]
     }
 
@@ -212,6 +231,9 @@ impl Attention {
 
     /// The cache positions that the query of a row sees.
     fn seen(&self, at: &Place<'_>, row: usize) -> Range<usize> {
+        if let Some(keys) = at.audio {
+            return 0..keys;
+        }
         let place = at.filled + row % at.positions;
         let Range { start, end } = self.layer.keys(place, at.filled + at.positions);
         start.max(at.padding_before(row))..end

@@ -4,6 +4,7 @@ use bundle::{Bundle, ModelConfig, Precision};
 use candle_core::{DType, Result, bail};
 use worker::engine::{self, CacheMemory, Device, Foreigns, InEffect, KvCachePolicy, Want};
 
+use crate::audio;
 use crate::decoder::{self, Answer, Decoder};
 use crate::experts;
 use crate::kernels::Kernels;
@@ -77,6 +78,7 @@ pub(crate) fn in_effect(
         (false, n) => format!("blocks in memory; {n} of {} weights twice, repacked by candle", held.weights),
     };
     let mut kernels = held.kernels;
+    kernels.extend(config.audio.map(|_| audio::KERNELS.to_owned()));
     kernels.extend(config.has_experts().then(|| experts::KERNELS.to_owned()));
     kernels.extend(between);
     InEffect {
@@ -126,6 +128,7 @@ impl Decoder for Cpu {
     fn restart(&mut self) -> Result<()> {
         if let Some(sequences) = &mut self.sequences {
             sequences.padding.clear();
+            sequences.heard.clear();
         }
         let grown = self.sequences.iter_mut().filter(|sequences| sequences.grows);
         grown.flat_map(|sequences| &mut sequences.caches).try_for_each(Cache::empty)
@@ -142,6 +145,12 @@ impl Decoder for Cpu {
         let config = self.model.config();
         let shape = [sequences.batch, config.kv_heads, sequences.capacity, config.head_dim];
         decoder::memory(&sequences.caches, shape).map(Some)
+    }
+
+    fn listen(&mut self, frames: &[f32]) -> Result<()> {
+        let Some(sequences) = &mut self.sequences else { bail!("listen before begin") };
+        sequences.heard = self.model.listen(frames)?;
+        Ok(())
     }
 
     fn append(&mut self, tokens: &[u32], filled: usize, want: Want, answer: &mut Answer) -> Result<()> {

@@ -42,6 +42,9 @@ pub(crate) trait Decoder: std::fmt::Debug {
         Ok(None)
     }
 
+    /// Encodes audio, for the appends that follow.
+    fn listen(&mut self, frames: &[f32]) -> Result<()>;
+
     /// Appends `tokens`, `[batch, positions]`, after the `filled` positions of the sequences. Complete on
     /// return.
     fn append(&mut self, tokens: &[u32], filled: usize, want: Want, answer: &mut Answer) -> Result<()>;

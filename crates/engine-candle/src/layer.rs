@@ -5,6 +5,7 @@ use candle_core::{Device, Result, Tensor};
 use worker::engine::{self};
 
 use crate::attention::Attention;
+use crate::audio::Cross;
 use crate::experts::{self, Feed};
 use crate::kernels::Kernels;
 use crate::linear::Linear;
@@ -22,6 +23,7 @@ pub(crate) struct Layer {
     qkv: Linear,
     attention: Attention,
     output: Linear,
+    cross: Option<Cross>,
     mlp_norms: SublayerNorms,
     feed: Feed<Mlp, Linear>,
     /// The input of the second block is that of the first.
@@ -43,6 +45,7 @@ impl Layer {
             qkv: Linear::read(reader, &names.qkv)?,
             attention: Attention::read(reader, config, index)?,
             output: Linear::read(reader, &names.output)?,
+            cross: names.cross.map(|names| Cross::read(reader, config, &names)).transpose()?,
             mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
             whole: is_converted || matches!(feed, Feed::Experts { .. }),
             feed,
@@ -52,15 +55,21 @@ impl Layer {
     }
 
     pub(crate) fn linears(&self) -> Vec<&Linear> {
-        [&self.qkv, &self.output].into_iter().chain(self.feed.mlps().flat_map(Mlp::linears)).collect()
+        let cross = self.cross.iter().flat_map(Cross::linears);
+        let own = [&self.qkv, &self.output].into_iter().chain(cross);
+        own.chain(self.feed.mlps().flat_map(Mlp::linears)).collect()
+    }
+
+    pub(crate) fn cross(&self) -> Option<&Cross> {
+        self.cross.as_ref()
     }
 
     /// The residual stream `x`, `[rows, hidden]`, after both blocks. The own loops change `x` itself. `attend` computes
-    /// attention from rows of queries, keys and values.
+    /// attention from rows of queries, keys and values, or to audio from those of queries.
     pub(crate) fn forward(
         &self,
         x: &Tensor,
-        attend: impl FnOnce(&Attention, &Tensor) -> Result<Tensor>,
+        mut attend: impl FnMut(&Attention, &Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
         let entered = self.attention_norms.enter(x)?;
         // Before `x` changes.
@@ -71,7 +80,10 @@ impl Layer {
         let qkv = self.qkv.forward(&entered)?;
         let attended = attend(&self.attention, &qkv)?;
         drop((qkv, entered));
-        let x = self.attention_norms.leave(x, self.output.forward(&attended)?)?;
+        let mut x = self.attention_norms.leave(x, self.output.forward(&attended)?)?;
+        if let Some(cross) = &self.cross {
+            x = cross.forward(x, &mut attend)?;
+        }
         let rows = x.dim(0)?;
         // `part`: rows of `x` from `start` on.
         let second = |part: &Tensor, start: usize| {

@@ -1,6 +1,7 @@
 //! [`InferenceEngine`] on candle. The README explains which of candle's kernels it uses and why.
 
 mod attention;
+mod audio;
 mod bench;
 mod blocks;
 mod cpu;
@@ -37,7 +38,7 @@ use worker::engine;
 use worker::engine::{
     Bench, Bundle, Decode, Device, Encode, EngineError, HiddenStates, InEffect, InferenceEngine, Options,
     Padding, Profile, Result, Run, Runtime, Settings, Side, Want, check_append, check_append_each,
-    check_begin,
+    check_begin, check_listen, check_listened,
 };
 
 /// Why the decoder on tensors refuses the options `cache` and `weights`.
@@ -58,6 +59,8 @@ pub struct Candle {
     capacity: usize,
     /// Positions that the caches hold.
     filled: usize,
+    /// Whether there is audio, of a model that hears.
+    has_listened: bool,
     /// Whether prompts of different lengths began the sequences.
     is_padded: bool,
     answer: Answer,
@@ -141,6 +144,10 @@ impl InferenceEngine for Candle {
             return Ok(Candle::new(Body::Encoder(Box::new(encoder)), None));
         }
         let decoder: Box<dyn Decoder> = if tensors {
+            if config.audio.is_some() {
+                let reason = "candle hears on a CPU alone here, and not by its decoder on tensors";
+                return Err(EngineError::Unsupported(reason.into()));
+            }
             if settings.cache() != precision.usual_cache() {
                 let reason = "on tensors alone, candle keeps keys and values in the type of the weights";
                 return Err(EngineError::Unsupported(reason.into()));
@@ -220,7 +227,7 @@ impl InferenceEngine for Candle {
 impl Candle {
     fn new(body: Body, hidden: Option<Vec<Vec<f32>>>) -> Candle {
         let answer = Answer { logits: Vec::new(), hidden };
-        Candle { body, batch: 0, capacity: 0, filled: 0, is_padded: false, answer }
+        Candle { body, batch: 0, capacity: 0, filled: 0, has_listened: false, is_padded: false, answer }
     }
 }
 
@@ -236,13 +243,22 @@ impl Decode for Candle {
         } else {
             decoder.restart().map_err(framework)?;
         }
-        (self.filled, self.is_padded) = (0, false);
+        (self.filled, self.is_padded, self.has_listened) = (0, false, false);
+        Ok(())
+    }
+
+    fn listen(&mut self, frames: &[f32]) -> Result<()> {
+        let decoder = self.body.decoder()?;
+        check_listen(decoder.config(), frames, (self.batch, self.filled))?;
+        decoder.listen(frames).map_err(framework)?;
+        self.has_listened = true;
         Ok(())
     }
 
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         let decoder = self.body.decoder()?;
         let count = check_append(decoder.config(), tokens, self.batch, self.filled, self.capacity)?;
+        check_listened(decoder.config(), self.has_listened)?;
         decoder.append(tokens, self.filled, want, &mut self.answer).map_err(framework)?;
         self.filled += count;
         Ok(&self.answer.logits)
@@ -252,6 +268,7 @@ impl Decode for Candle {
         let decoder = self.body.decoder()?;
         let sizes = (self.batch, self.filled, self.capacity);
         let longest = check_append_each(decoder.config(), (tokens, lengths), sizes)?;
+        check_listened(decoder.config(), self.has_listened)?;
         if decoder.grows() {
             return Err(engine::no_place_for_padding());
         }

@@ -5,6 +5,7 @@ use candle_core::{Device, Result, Tensor};
 use rayon::prelude::*;
 use worker::engine::{self, Want};
 
+use crate::audio::Ears;
 use crate::decoder::Answer;
 use crate::elements::with_f32;
 use crate::kernels::Kernels;
@@ -13,7 +14,7 @@ use crate::linear::Linear;
 use crate::norm::Norm;
 use crate::parallel::{compute_here, reading};
 use crate::reader::{Form, Reader, framework};
-use crate::sequences::Sequences;
+use crate::sequences::{Cache, Sequences};
 use crate::weight::{Held, Weight};
 
 /// Indices of the last row of each sequence; the rows of the sequences follow one another.
@@ -34,6 +35,7 @@ pub(crate) struct Model {
     layers: Vec<Layer>,
     final_norm: Norm,
     head: Linear,
+    ears: Option<Ears>,
     kernels: Kernels,
 }
 
@@ -69,6 +71,7 @@ impl Model {
             layers: layers.collect::<std::result::Result<_, _>>()?,
             final_norm: Norm::read(&reader, &config, &config.final_norm())?,
             head: Linear::new(head, head_bias, kernels),
+            ears: Ears::read(&reader, &config)?,
             precision: weights.precision(),
             embedding,
             config,
@@ -87,8 +90,18 @@ impl Model {
 
     pub(crate) fn held(&self) -> Held {
         let layers = self.layers.iter().flat_map(Layer::linears);
-        let weights: Vec<&Weight> = [&self.head].into_iter().chain(layers).map(Linear::weight).collect();
+        let ears = self.ears.iter().flat_map(Ears::linears);
+        let linears = [&self.head].into_iter().chain(layers).chain(ears);
+        let weights: Vec<&Weight> = linears.map(Linear::weight).collect();
         Held::new(&weights)
+    }
+
+    /// Keys and values of the audio for each layer.
+    pub(crate) fn listen(&self, frames: &[f32]) -> Result<Vec<Cache>> {
+        let Some(ears) = &self.ears else { return Ok(Vec::new()) };
+        compute_here();
+        let vectors = ears.forward(frames)?;
+        self.layers.iter().filter_map(Layer::cross).map(|cross| cross.heard(&vectors)).collect()
     }
 
     /// Appends `tokens` after the filled positions of `sequences`: `[batch, positions]`, or `lengths` tokens

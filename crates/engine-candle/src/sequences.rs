@@ -24,6 +24,8 @@ pub(crate) struct Sequences {
     pub(crate) rotary: Vec<RotaryTable>,
     /// What candle rotates the rows of the current call by: cosines and sines, for each of the model's rotations.
     pub(crate) turns: Vec<[Tensor; 2]>,
+    /// Keys and values of the audio, one for each layer; empty until it is heard.
+    pub(crate) heard: Vec<Cache>,
     /// Working memory of decode's attention, one per thread.
     pub(crate) shares: Vec<Share>,
 }
@@ -60,6 +62,7 @@ impl Sequences {
             grows,
             rotary: RotaryTable::of_rotations(config, capacity),
             turns: Vec::new(),
+            heard: Vec::new(),
             shares: vec![Share::new(config, capacity); threads()],
         })
     }
@@ -168,7 +171,8 @@ pub(crate) struct Share {
 impl Share {
     pub(crate) fn new(config: &ModelConfig, capacity: usize) -> Share {
         let group = config.heads / config.kv_heads;
-        Share { scores: vec![0.0; group * capacity], weighted: Vec::new(), sums: Vec::new() }
+        let keys = capacity.max(config.audio.map_or(0, |audio| audio.positions()));
+        Share { scores: vec![0.0; group * keys], weighted: Vec::new(), sums: Vec::new() }
     }
 
     /// Clears the results and makes room for `heads` heads of `width`, counted over all rows.

@@ -2,8 +2,8 @@ use conformance::{
     Model, OF_ANY_LENGTHS, TOLERANCE, architectures, at, check_architectures, check_caches, check_converted,
     check_diffusion, check_encoders, check_encoders_in_16_bits, check_file_blocks, check_growth,
     check_halves, check_hidden_states_are_asked_for, check_lengths, check_padding, check_quantised_kernels,
-    check_tiny_models, each, graphs, logits_in_pieces, max_abs_difference, refuses_lengths, senseless, tiny,
-    unsupported, with, with_options,
+    check_speech, check_speech_in_fewer_bits, check_tiny_models, each, graphs, logits_in_pieces,
+    max_abs_difference, refuses_lengths, senseless, tiny, unsupported, with, with_options,
 };
 use engine_candle::Candle;
 use worker::engine::{InEffect, InferenceEngine, Precision, Settings};
@@ -27,6 +27,17 @@ fn layers_that_are_otherwise_than_llama_s_conform() {
 fn onnx_files_give_the_outputs_of_the_reference() {
     // Nested graphs that are repeated are not read.
     graphs::<Candle>(&["loop"]);
+}
+
+#[test]
+fn models_that_hear_conform() {
+    check_speech::<Candle>(&[at(Precision::F32)]);
+}
+
+#[test]
+fn models_that_hear_follow_in_fewer_bits() {
+    let quantised = [Precision::Int8, Precision::Int4].map(|precision| (precision, 0.1));
+    check_speech_in_fewer_bits::<Candle>(&[&TOLERANCES[..], &quantised].concat());
 }
 
 #[test]

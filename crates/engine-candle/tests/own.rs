@@ -3,9 +3,9 @@
 use conformance::{
     Model, OF_ANY_LENGTHS, TOLERANCE, architectures, at, check_architectures, check_caches, check_converted,
     check_diffusion, check_encoders, check_encoders_in_16_bits, check_growth, check_halves,
-    check_hidden_states_are_asked_for, check_lengths, check_padding, check_quantised_kernels,
-    check_tiny_models, each, logits_in_pieces, max_abs_difference, senseless, tiny, unsupported,
-    with_options,
+    check_hidden_states_are_asked_for, check_lengths, check_padding, check_quantised_kernels, check_speech,
+    check_speech_in_fewer_bits, check_tiny_models, each, logits_in_pieces, max_abs_difference, senseless,
+    tiny, unsupported, with_options,
 };
 use engine_candle::Candle;
 use worker::engine::{
@@ -51,6 +51,10 @@ impl Decode for Own {
         self.0.append(tokens, want)
     }
 
+    fn listen(&mut self, frames: &[f32]) -> Result<()> {
+        self.0.listen(frames)
+    }
+
     fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32]> {
         self.0.append_each(tokens, lengths)
     }
@@ -68,6 +72,19 @@ impl Decode for Own {
     }
 }
 
+const TOLERANCES: [(Precision, f32); 2] = [(Precision::Bf16, 16.0 / 256.0), (Precision::F16, 16.0 / 2048.0)];
+
+#[test]
+fn models_that_hear_conform() {
+    check_speech::<Own>(&[at(Precision::F32)]);
+}
+
+#[test]
+fn models_that_hear_follow_in_fewer_bits() {
+    let quantised = [Precision::Int8, Precision::Int4].map(|precision| (precision, 0.1));
+    check_speech_in_fewer_bits::<Own>(&[&TOLERANCES[..], &quantised].concat());
+}
+
 #[test]
 fn decoders_of_every_architecture_conform() {
     check_tiny_models::<Own>(&at(Precision::F32));
@@ -79,9 +96,8 @@ fn decoders_of_every_architecture_conform() {
 
 #[test]
 fn every_precision_and_cache_follows_f32() {
-    let tolerances = [(Precision::Bf16, 16.0 / 256.0), (Precision::F16, 16.0 / 2048.0)];
-    check_halves::<Own>(&tolerances.map(|(precision, tolerance)| (at(precision), tolerance)));
-    check_converted::<Own>(&tolerances);
+    check_halves::<Own>(&TOLERANCES.map(|(precision, tolerance)| (at(precision), tolerance)));
+    check_converted::<Own>(&TOLERANCES);
     check_quantised_kernels::<Own>(0.1);
     tiny().for_each(|model| check_caches::<Own>(&model, &at(Precision::F32)));
     check_growth::<Own>(&with_options(&[("cache", "growing")]));

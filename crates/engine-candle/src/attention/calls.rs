@@ -50,7 +50,7 @@ impl Attention {
         let mut attended = vec![0.0; rows * width];
         let cache = &mut caches[layer];
         let Some(lengths) = lengths else {
-            let at = Place { batch: *batch, positions: rows / *batch, filled: *filled, padding };
+            let at = Place { batch: *batch, positions: rows / *batch, filled: *filled, padding, audio: None };
             let (keys, values) = (self.by_lane(&keys, &at)?, self.by_lane(&values, &at)?);
             match *grows {
                 true => cache.grow(&keys, &values)?,
@@ -65,7 +65,7 @@ impl Attention {
             let out;
             (out, rest) = rest.split_at_mut(positions * width);
             let padding = &padding[sequence..=sequence];
-            let at = Place { batch: 1, positions, filled: padding[0], padding };
+            let at = Place { batch: 1, positions, filled: padding[0], padding, audio: None };
             let own = |x: &Tensor| x.narrow(0, first, positions);
             let cache = cache.of_sequence(sequence, self.kv_heads)?;
             cache.append(
@@ -141,13 +141,13 @@ impl Attention {
     }
 
     /// `[rows, kv_heads · head_dim]` in the order of the cache, `[batch · kv_heads, positions, head_dim]`.
-    fn by_lane(&self, x: &Tensor, at: &Place<'_>) -> Result<Tensor> {
+    pub(super) fn by_lane(&self, x: &Tensor, at: &Place<'_>) -> Result<Tensor> {
         let lanes = x.reshape((at.batch, at.positions, self.kv_heads, self.head_dim))?.transpose(1, 2)?;
         lanes.contiguous()?.reshape((at.batch * self.kv_heads, at.positions, self.head_dim))
     }
 
     /// `attended`: `[rows, heads · head_dim]`.
-    fn attend_to_cache(
+    pub(super) fn attend_to_cache(
         &self,
         queries: &Tensor,
         cached: [&Tensor; 2],

@@ -177,7 +177,18 @@ mod tests {
             let layer = LayerAttention { window, causal, rotation: None };
             let attention = |kernels| {
                 let (heads, head_dim, norms, scale, cap) = (4, 8, None, 0.5, None);
-                Attention { heads, kv_heads, head_dim, norms, scale, cap, layer, sinks: None, kernels }
+                Attention {
+                    heads,
+                    kv_heads,
+                    head_dim,
+                    norms,
+                    scale,
+                    cap,
+                    layer,
+                    hears: false,
+                    sinks: None,
+                    kernels,
+                }
             };
             let (rows, width) = (lengths.iter().sum::<usize>(), (4 + 2 * kv_heads) * 8);
             let qkv: Vec<f32> = (0..rows * width).map(|i| (i * 31 % 101) as f32 / 50.0 - 1.0).collect();

@@ -183,6 +183,10 @@ impl Decoder for Tensors {
         Ok(())
     }
 
+    fn listen(&mut self, _: &[f32]) -> Result<()> {
+        bail!("models that hear are not read")
+    }
+
     fn append(&mut self, tokens: &[u32], filled: usize, want: Want, answer: &mut Answer) -> Result<()> {
         let Some(sequences) = &self.sequences else { bail!("append before begin") };
         let (batch, positions) = (sequences.batch, tokens.len() / sequences.batch);
