@@ -284,6 +284,9 @@ pub struct Model {
     /// Whether it encodes texts and continues none. Where it is left out, the source is looked at.
     #[serde(default)]
     pub encodes: Option<bool>,
+    /// Whether it hears recordings; known before it is fetched.
+    #[serde(default)]
+    pub hears: bool,
 }
 
 /// A package of a registry, pinned.

@@ -1,6 +1,8 @@
 //! Models that hear: an encoder of audio, to whose vectors the layers of a decoder attend. Whisper's (Radford and others,
 //! "Robust Speech Recognition via Large-Scale Weak Supervision", 2022, arXiv:2212.04356).
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::encoder::Encoder;
@@ -8,7 +10,7 @@ use super::fields::Fields;
 use super::model::{Architecture, ModelConfig};
 use super::names::{CrossNames, LLAMA, LinearNames, Parts, linear};
 use super::{Mlp, activation, even_share, read, refused};
-use crate::BundleError;
+use crate::{BundleError, scale_name};
 
 /// The encoder of a model's audio. Two convolutions with a GELU behind each turn frames of a log-mel spectrogram into
 /// vectors, the second into half as many; a table of positions is added, and layers attend both ways. The vectors are
@@ -149,6 +151,17 @@ impl ModelConfig {
     /// other frame. Behind each is a GELU by the error function.
     pub fn stem(&self) -> [LinearNames; 2] {
         ["conv1", "conv2"].map(|part| linear(&[part], true, |part| format!("model.encoder.{part}")))
+    }
+
+    /// Tensors, and their scales, that are read for a request's audio and for no token.
+    pub fn read_once(&self) -> BTreeSet<String> {
+        let Some(encoder) = self.audio_encoder() else { return BTreeSet::new() };
+        let encoder = encoder.tensors().into_iter().map(|spec| spec.name);
+        let stem = self.stem().into_iter().flat_map(|names| [names.weights, names.biases].concat());
+        let cross = (0..self.layers.len()).filter_map(|index| self.layer(index).cross);
+        let kv = cross.flat_map(|cross| [cross.kv.weights, cross.kv.biases].concat());
+        let names = encoder.chain(stem).chain(kv);
+        names.flat_map(|name| [scale_name(&name), name]).collect()
     }
 
     pub(super) fn cross(&self, at: impl Fn(&str) -> String + Copy) -> CrossNames {

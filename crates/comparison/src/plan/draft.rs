@@ -151,6 +151,12 @@ impl Draft {
         Draft { request, ..self.clone() }
     }
 
+    /// The same with this number of new tokens.
+    pub fn with_new_tokens(&self, new_tokens: usize) -> Draft {
+        let lengths = Lengths { new_tokens, ..self.lengths };
+        Draft { lengths, ..self.clone() }
+    }
+
     /// The precisions that the engines will hold, by contender.
     pub fn precisions(&self) -> Vec<Precision> {
         self.contenders.iter().map(|contender| contender.precision).collect()

@@ -46,6 +46,19 @@ pub struct Prompt {
     /// Number of special tokens that the tokenizer put before the text, and between or behind texts.
     #[serde(default, skip_serializing_if = "has_none")]
     pub special: [usize; 2],
+    /// The audio that it is continued with, of a model that hears.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audio: Option<Spoken>,
+}
+
+/// A recording, as every framework hears it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Spoken {
+    /// The file of its spectrogram: [`protocol::Heard::file`].
+    pub file: String,
+    /// Frames of the spectrogram.
+    pub frames: usize,
+    pub seconds: f64,
 }
 
 fn has_none(special: &[usize; 2]) -> bool {
@@ -312,7 +325,7 @@ pub fn resolve(
         }
         check_vocabulary(&tokens, config)?;
         let (text, pair) = (prompt.text.clone(), prompt.pair.clone());
-        resolved.push(Prompt { name, text, pair, chat: rendered, tokens, types, special });
+        resolved.push(Prompt { name, text, pair, chat: rendered, tokens, types, special, audio: None });
     }
     Ok(resolved)
 }

@@ -203,13 +203,12 @@ pub(crate) struct GraphFlags {
 
 impl GraphFlags {
     pub(crate) fn is_empty(&self) -> bool {
-        let GraphFlags { dim, input, state, runs, audio, artefact } = self;
-        dim.is_empty()
-            && input.is_empty()
-            && artefact.is_empty()
-            && state.is_none()
-            && runs.is_none()
-            && audio.is_none()
+        self.input.is_empty() && !self.has_more_than_inputs()
+    }
+
+    pub(crate) fn has_more_than_inputs(&self) -> bool {
+        let GraphFlags { dim, input: _, state, runs, audio, artefact } = self;
+        !dim.is_empty() || !artefact.is_empty() || state.is_some() || runs.is_some() || audio.is_some()
     }
 
     pub(crate) fn apply_to(&self, request: &mut Request) {

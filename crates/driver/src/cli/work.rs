@@ -26,6 +26,7 @@ pub(crate) struct OnArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RunTask {
     Generate,
+    Transcribe,
     Denoise,
     Embed,
     Rerank,
@@ -38,6 +39,7 @@ impl RunTask {
     pub(crate) fn name(self) -> &'static str {
         match self {
             RunTask::Generate => "generate",
+            RunTask::Transcribe => "transcribe",
             RunTask::Denoise => "denoise",
             RunTask::Embed => "embed",
             RunTask::Rerank => "rerank",
@@ -53,7 +55,7 @@ impl RunTask {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) on: OnArgs,
-    /// generate, denoise, embed, rerank, classify, infer or score [default: as the model and the flags say]
+    /// generate, transcribe, denoise, embed, rerank, classify, infer or score [default: as the model and the flags say]
     #[arg(long, value_enum, value_name = "TASK", hide_possible_values = true)]
     pub(crate) task: Option<RunTask>,
     /// A prompt to continue
@@ -123,15 +125,15 @@ impl RunArgs {
 
     /// Refuses flags that have nothing to act on in any of the tasks that it may be, and a task without its input.
     pub(crate) fn check(&self, possible: &[RunTask]) -> Result<()> {
-        use RunTask::{Classify, Denoise, Embed, Generate, Infer, Rerank, Score};
+        use RunTask::{Classify, Denoise, Embed, Generate, Infer, Rerank, Score, Transcribe};
         let DenoiseAsked { steps, algorithm, alg_temp, eps } = &self.denoise;
         let VectorsAsked { pooling, normalise, prompt_name } = &self.vectors;
         let is_drawn = self.sampling != SamplingAsked::default();
         let Some(&first) = possible.first() else { return Ok(()) };
-        let typed: [(&str, bool, &[RunTask]); 21] = [
-            ("--prompt", self.prompt.is_some(), &[Generate, Denoise]),
+        let typed: [(&str, bool, &[RunTask]); 22] = [
+            ("--prompt", self.prompt.is_some(), &[Generate, Transcribe, Denoise]),
             ("--chat", self.chat.chat, &[Generate, Denoise]),
-            ("--new-tokens", self.new_tokens.is_some(), &[Generate, Denoise]),
+            ("--new-tokens", self.new_tokens.is_some(), &[Generate, Transcribe, Denoise]),
             ("--temperature", is_drawn, &[Generate, Denoise]),
             ("--seed", self.seed.is_some(), &[Generate, Denoise, Infer]),
             ("--steps", !steps.is_empty(), &[Denoise]),
@@ -140,13 +142,14 @@ impl RunArgs {
             ("--eps", eps.is_some(), &[Denoise]),
             ("--text", !self.text.is_empty(), &[Embed, Classify]),
             ("--pair", !self.pair.is_empty(), &[Rerank]),
-            ("--tokens", !self.tokens.is_empty(), &[Generate, Denoise, Embed, Rerank, Classify]),
+            ("--tokens", !self.tokens.is_empty(), &[Generate, Transcribe, Denoise, Embed, Rerank, Classify]),
             ("--token-types", !self.token_types.is_empty(), &[Embed, Rerank, Classify]),
             ("--truncate", self.truncate, &[Embed, Rerank, Classify]),
             ("--pooling", pooling.is_some(), &[Embed]),
             ("--normalise", normalise.is_some(), &[Embed]),
             ("--prompt-name", prompt_name.is_some(), &[Embed]),
-            ("--dim, --input, --state, --runs", !self.graph.is_empty(), &[Infer]),
+            ("--input", !self.graph.is_empty(), &[Infer, Transcribe]),
+            ("--dim, --state, --runs", self.graph.has_more_than_inputs(), &[Infer]),
             ("--tokens-file", self.tokens_file.is_some(), &[Score]),
             ("--hidden-states", self.hidden_states || self.piece.is_some(), &[Score]),
             ("--output", self.output.is_some(), &[Infer, Score]),

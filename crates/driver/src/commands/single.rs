@@ -8,11 +8,11 @@ use comparison::facts::Outcome;
 use comparison::plan::prompts::{self, Text};
 use comparison::plan::work::denoise::{check_prompt, mask_of};
 use comparison::plan::work::graph;
-use comparison::plan::{self, Axis, Contender, Failure, Request, Result, TaskAsked, chat};
+use comparison::plan::{self, Axis, Contender, Failure, PromptSource, Request, Result, TaskAsked, chat};
 use configs::Engine;
 use protocol::{
-    Answer, Case, Decode, Denoise, DenoiseWork, Event, GenerateWork, Job, KvCache, MaskedCase, Output, Score,
-    Task, Tensor, Work, untrusted,
+    Answer, Case, Decode, Denoise, DenoiseWork, Event, GenerateWork, Heard, Job, KvCache, MaskedCase, Output,
+    Score, Task, Tensor, Work, untrusted,
 };
 use serde_json::{Map, Value, json};
 
@@ -26,7 +26,7 @@ use crate::measure::presets;
 use crate::measure::provision::{self, Wanted};
 use crate::measure::resolve::{self, available_threads, drawn_seed};
 use crate::measure::worker::Worker;
-use crate::measure::{self, Places, arrays, machine, progress, worker};
+use crate::measure::{self, Places, arrays, machine, progress, speech, worker};
 use crate::output::print;
 
 /// Everything that is resolved before the job.
@@ -175,6 +175,8 @@ fn likely_task(args: &RunArgs) -> Result<RunTask> {
         RunTask::Rerank
     } else if !args.text.is_empty() || provision::encodes(&places, request.model())? {
         RunTask::Embed
+    } else if provision::hears(&places, request.model())? {
+        RunTask::Transcribe
     } else {
         RunTask::Generate
     })
@@ -187,7 +189,9 @@ fn texts(args: &RunArgs, task: RunTask) -> Option<encode::Asked<'_>> {
         RunTask::Embed => args.task.map(|_| TaskAsked::Embed),
         RunTask::Rerank => Some(TaskAsked::Rerank),
         RunTask::Classify => Some(TaskAsked::Classify),
-        RunTask::Generate | RunTask::Denoise | RunTask::Infer | RunTask::Score => return None,
+        RunTask::Generate | RunTask::Transcribe | RunTask::Denoise | RunTask::Infer | RunTask::Score => {
+            return None;
+        }
     };
     Some(encode::Asked::new(args, asked))
 }
@@ -199,6 +203,7 @@ pub(super) fn run(args: &RunArgs) -> Result<u8> {
     }
     match task {
         RunTask::Infer => infer(args),
+        RunTask::Transcribe => transcribe(args),
         RunTask::Score => score(args),
         _ => continued(args),
     }
@@ -216,7 +221,7 @@ pub(super) fn described(args: &RunArgs) -> Result<(Vec<Prompt>, usize)> {
             |(index, tokens): (usize, Vec<u32>)| (format!("sequence {}", index + 1), Some(tokens.len()));
         return Ok((sequences.map(named).map(|(name, tokens)| Prompt { name, tokens }).collect(), 0));
     }
-    if task == RunTask::Infer {
+    if matches!(task, RunTask::Infer | RunTask::Transcribe) {
         return Ok((Vec::new(), 0));
     }
     let tokens = given(args)?.map(<[u32]>::len);
@@ -345,6 +350,47 @@ fn generate(args: &RunArgs, single: &Single) -> Result<u8> {
         Failure::failed(format!("{} did not generate {new_tokens} tokens", single.contender.label))
     })?;
     prompt.print(single, tokens, args.format, None)
+}
+
+/// Prints what is heard in each recording, from the most likely tokens, up to the end that the model chooses.
+fn transcribe(args: &RunArgs) -> Result<u8> {
+    let typed = given(args)?;
+    let single = Single::of_decoder(&args.on, (1, 0))?;
+    let mut request = single.request.clone();
+    args.graph.apply_to(&mut request);
+    request.prompts = match (&args.prompt, typed) {
+        (Some(prompt), _) => PromptSource::Texts(vec![prompt.clone()]),
+        (None, Some(tokens)) => PromptSource::Tokens(tokens.to_vec()),
+        (None, None) => PromptSource::Usual,
+    };
+    let mut heard = Given { tokens: Vec::new(), text: measure::tokenizer::text(&single.bundle)?, chat: None };
+    let end = speech::end(&heard.text)?;
+    let config = single.bundle.config();
+    if config.audio.is_none() {
+        let name = &single.bundle.manifest().name;
+        return Err(Failure::usage(format!("{name} does not hear: leave out --task transcribe")));
+    }
+    for recording in speech::prompts(&request, &single.bundle, &single.places, &heard.text)? {
+        let new_tokens = speech::new_tokens(config, recording.tokens.len(), args.new_tokens);
+        plan::work::check_context(recording.tokens.len(), new_tokens, config)?;
+        let audio = recording.audio.as_ref().map(|audio| Heard { file: audio.file.clone(), turn: 0 });
+        let prompts = vec![recording.tokens.clone()];
+        let output = single.answer(Work::Generate(GenerateWork {
+            cases: vec![Case { prompts, audio, ..Case::default() }],
+            new_tokens,
+            decode: Decode::Greedy,
+            kv_cache: KvCache::On,
+            prefill_chunk: None,
+        }))?;
+        let tokens = output.as_ref().map_or(&[][..], |output| speech::spoken(output, end));
+        if tokens.is_empty() {
+            let (label, name) = (&single.contender.label, &recording.name);
+            protocol::say!("{label} heard no words in {name}");
+        }
+        heard.tokens = recording.tokens;
+        heard.print(&single, tokens, args.format, None)?;
+    }
+    Ok(0)
 }
 
 /// The steps that the flags ask for.
@@ -496,6 +542,7 @@ fn score(args: &RunArgs) -> Result<u8> {
     let task = Task::Score(Score {
         sequences,
         types: Vec::new(),
+        audio: Vec::new(),
         piece: args.piece.unwrap_or(0),
         kept: None,
         file: file.display().to_string(),

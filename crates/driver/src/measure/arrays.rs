@@ -199,7 +199,7 @@ fn check_header(bytes: &[u8]) -> std::result::Result<(), String> {
 }
 
 /// The file with these bytes, named after them.
-fn kept(numbers: &[u8], directory: &Path) -> Result<PathBuf> {
+pub(crate) fn kept(numbers: &[u8], directory: &Path) -> Result<PathBuf> {
     let path = directory.join(format!("{}.bin", hexadecimal(&Sha256::digest(numbers)[..16])));
     if path.is_file() {
         return Ok(path);

@@ -252,12 +252,16 @@ impl Crew<'_> {
         traces: &[Output],
     ) -> Tried<States> {
         let mut states = States { files: Vec::new(), shapes: Vec::new(), in_effect: None, no_layers: None };
-        for (TextBatch { texts: sequences, types }, shapes) in self.to_score(traces) {
+        for (case, (TextBatch { texts: sequences, types }, shapes)) in
+            self.to_score(traces).into_iter().enumerate()
+        {
             let file = scratch_file(self.scratch.path()).map_err(failed)?;
             let has_logits = shapes.0.is_some();
             states.shapes.push(shapes);
             let path = file.display().to_string();
-            let task = Task::Score(Score { sequences, types, piece: 0, kept: None, file: path });
+            let audio =
+                self.plan.work.generate().and_then(|work| work.heard(case, None)).into_iter().collect();
+            let task = Task::Score(Score { sequences, types, audio, piece: 0, kept: None, file: path });
             let mut job = self.job(contender, task);
             (job.settings.dequantised, job.settings.hidden_states) =
                 (dequantised, states.no_layers.is_none());

@@ -77,13 +77,8 @@ pub(super) fn picture(bytes: &[u8], (low, high): (f64, f64), input: &GraphInput)
     Ok((sizes, data, 1))
 }
 
-/// Sound from -1 to 1, of which every run has as many samples as the input's last dimension. With a smaller `hop`, a
-/// run begins with the last samples of the one before, the first one with silence.
-pub(super) fn sound(
-    bytes: &[u8],
-    hop: Option<usize>,
-    (input, dims): (&GraphInput, &BTreeMap<String, Vec<u32>>),
-) -> Result<Numbers, String> {
+/// The samples of a recording from -1 to 1, those of its first channel, and how many a second has.
+pub(super) fn samples(bytes: &[u8]) -> Result<(Vec<f32>, u32), String> {
     let broken = |error: hound::Error| format!("it is no .wav file that is read here: {error}");
     let mut reader = hound::WavReader::new(Cursor::new(bytes)).map_err(broken)?;
     let spec = reader.spec();
@@ -98,6 +93,17 @@ pub(super) fn sound(
             .collect::<Result<_, _>>(),
     }
     .map_err(broken)?;
+    Ok((samples, spec.sample_rate))
+}
+
+/// Sound from -1 to 1, of which every run has as many samples as the input's last dimension. With a smaller `hop`, a
+/// run begins with the last samples of the one before, the first one with silence.
+pub(super) fn sound(
+    bytes: &[u8],
+    hop: Option<usize>,
+    (input, dims): (&GraphInput, &BTreeMap<String, Vec<u32>>),
+) -> Result<Numbers, String> {
+    let (samples, _) = samples(bytes)?;
     let Some((last, rest)) = input.shape.as_deref().and_then(<[Size]>::split_last) else {
         return Err(format!("the input {:?} has no dimension for samples", input.name));
     };

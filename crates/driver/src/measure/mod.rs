@@ -30,6 +30,7 @@ pub mod round;
 pub(crate) mod running_worker;
 mod session;
 mod slices;
+pub(crate) mod speech;
 pub mod texts;
 pub mod tokenizer;
 pub mod worker;

@@ -25,7 +25,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::measure::crew::Crew;
 use crate::measure::process::now;
 use crate::measure::progress;
-use crate::measure::reference::References;
+use crate::measure::reference::{References, Sequence};
 use crate::measure::session::{Round, Session};
 
 /// One of so many blocks feeds itself.
@@ -66,9 +66,7 @@ impl Asked {
     /// The input of a request's first slice.
     pub(crate) fn first(&self) -> Input {
         match &self.input {
-            Input::Continue(Continued { prompts, .. }) => {
-                Input::Continue(Continued { prompts: prompts.clone(), trace: Vec::new() })
-            }
+            Input::Continue(asked) => Input::Continue(Continued { trace: Vec::new(), ..asked.clone() }),
             other => other.clone(),
         }
     }
@@ -78,7 +76,7 @@ impl Asked {
         let Input::Continue(Continued { trace, .. }) = &self.input else { return None };
         let part = |row: &Vec<u32>| row[made - 1..row.len().min(made + marks) - 1].to_vec();
         let trace: Vec<Vec<u32>> = trace.iter().map(part).collect();
-        (!trace.is_empty()).then(|| Input::Continue(Continued { prompts: Vec::new(), trace }))
+        (!trace.is_empty()).then(|| Input::Continue(Continued { trace, ..Continued::default() }))
     }
 
     /// Whether its steps are fed what they choose.
@@ -335,19 +333,21 @@ impl Crew<'_> {
             };
             rows.len() == self.plan.work.batch() && rows.iter().all(is_whole)
         };
-        let sequences_of = |answered: &Answered| -> Vec<Vec<u32>> {
-            let Input::Continue(Continued { prompts, trace }) = &answered.asked.input else {
+        let sequences_of = |answered: &Answered| -> Vec<Sequence> {
+            let Input::Continue(Continued { prompts, trace, turn }) = &answered.asked.input else {
                 return Vec::new();
             };
             let fed = if trace.is_empty() { answered.output.tokens() } else { trace };
             let prefixes = work.behind_context(answered.asked.case, prompts);
-            prefixes.into_iter().zip(fed).map(|(prefix, fed)| [&prefix[..], fed].concat()).collect()
+            let heard = work.heard(answered.asked.case, *turn);
+            let along = prefixes.into_iter().zip(fed);
+            along.map(|(prefix, fed)| ([&prefix[..], fed].concat(), heard.clone())).collect()
         };
         let mut found: Vec<Option<TokenAgreement>> = answered.iter().map(|_| None).collect();
         let mut groups: BTreeMap<(usize, u64), Vec<usize>> = BTreeMap::new();
         for (place, answered) in answered.iter().enumerate() {
             if is_possible(answered.output.tokens()) {
-                let length = sequences_of(answered).iter().map(Vec::len).max().unwrap_or(0);
+                let length = sequences_of(answered).iter().map(|(tokens, _)| tokens.len()).max().unwrap_or(0);
                 groups.entry((length, answered.asked.seed)).or_default().push(place);
             } else {
                 let all = new_tokens * self.plan.work.batch();
@@ -358,8 +358,8 @@ impl Crew<'_> {
         let mut groups = groups.into_iter().peekable();
         while let Some(((longest, _), mut places)) = groups.next() {
             // All contenders are fed the same, and most choose the same.
-            let sequences = |places: &[usize]| -> BTreeMap<Vec<u32>, usize> {
-                let all: BTreeSet<Vec<u32>> =
+            let sequences = |places: &[usize]| -> BTreeMap<Sequence, usize> {
+                let all: BTreeSet<Sequence> =
                     places.iter().flat_map(|&place| sequences_of(&answered[place])).collect();
                 all.into_iter().enumerate().map(|(number, sequence)| (sequence, number)).collect()
             };
@@ -427,15 +427,20 @@ mod tests {
     fn a_slice_is_sent_the_tokens_of_its_own_steps_alone() {
         let trace = vec![vec![1, 2, 3, 4, 5, 6]];
         let of = |trace: Vec<Vec<u32>>| {
-            let input = Input::Continue(Continued { prompts: vec![vec![9]], trace });
+            let input = Input::Continue(Continued { prompts: vec![vec![9]], trace, turn: Some(7) });
             Asked { case: 0, seed: 0, input }
         };
         let asked = of(trace);
         let sent = |made, marks| match asked.later(made, marks) {
-            Some(Input::Continue(Continued { prompts, trace })) if prompts.is_empty() => trace.concat(),
+            Some(Input::Continue(Continued { prompts, trace, turn: None })) if prompts.is_empty() => {
+                trace.concat()
+            }
             other => panic!("{other:?}"),
         };
-        assert_eq!(asked.first(), Input::Continue(Continued { prompts: vec![vec![9]], trace: vec![] }));
+        assert_eq!(
+            asked.first(),
+            Input::Continue(Continued { prompts: vec![vec![9]], trace: vec![], turn: Some(7) })
+        );
         assert_eq!((sent(1, 3), sent(4, 2)), (vec![1, 2, 3], vec![4, 5]));
         assert_eq!(sent(4, 9), [4, 5], "the last token is not fed");
         let itself = of(Vec::new());

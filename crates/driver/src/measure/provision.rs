@@ -241,12 +241,26 @@ pub(crate) fn encodes(places: &Places, model: &str) -> Result<bool> {
     if let Some(known) = config.and_then(|config| config.encodes) {
         return Ok(known);
     }
-    let is_there = match &source {
+    Ok(found(places, &source)?.is_some_and(|config| config.encodes()))
+}
+
+/// Whether a model hears, as far as that is known before anything is built and any weights are fetched.
+pub(crate) fn hears(places: &Places, model: &str) -> Result<bool> {
+    let (source, config) = located(places, model)?;
+    match config {
+        Some(config) => Ok(config.hears),
+        None => Ok(found(places, &source)?.is_some_and(|config| config.audio.is_some())),
+    }
+}
+
+/// The description of a model, if it can be read now.
+fn found(places: &Places, source: &Source) -> Result<Option<ModelConfig>> {
+    let is_there = match source {
         Source::Path(path) if path.join(bundle::MANIFEST).is_file() => true,
         Source::Path(path) => path.exists() && places.binary("prepare").is_file(),
         Source::Named(_) => places.binary("prepare").is_file(),
     };
-    Ok(is_there && self::config(places, &source, true)?.encodes())
+    if is_there { config(places, source, true).map(Some) } else { Ok(None) }
 }
 
 fn config(places: &Places, source: &Source, quiet: bool) -> Result<ModelConfig> {

@@ -11,7 +11,7 @@ use comparison::judge::parity::{self, Logits, Reference, most_likely};
 use comparison::judge::work;
 use comparison::plan::work::{Describe, Generate, Proof};
 use comparison::plan::{Contender, KvPrecision, Work};
-use protocol::{Answer, Event, Kept, Output, Score, Task};
+use protocol::{Answer, Event, Heard, Kept, Output, Score, Task};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -381,10 +381,11 @@ impl Crew<'_> {
         traces: &Traces,
     ) -> Result<Vec<Logits>, String> {
         let prefixes = work.prefixes();
-        let cases = prefixes.iter().zip(traces);
-        let sequences = cases
-            .flat_map(|(rows, traces)| rows.iter().zip(traces).map(|(row, trace)| [&row[..], trace].concat()))
-            .collect();
+        let mut sequences = Vec::new();
+        for (case, (rows, traces)) in prefixes.iter().zip(traces).enumerate() {
+            let along = rows.iter().zip(traces).map(|(row, trace)| [&row[..], trace].concat());
+            sequences.extend(along.map(|tokens| (tokens, work.heard(case, None))));
+        }
         let count = work.prompted.prompt_last_only.then_some(1 + work.prompted.new_tokens);
         let mut rows = self.scored(by, sequences, count)?.into_iter();
         let cases = prefixes.iter().enumerate().map(|(case, prefix)| {
@@ -402,9 +403,11 @@ impl Crew<'_> {
     pub(crate) fn scored(
         &self,
         (index, precision): (usize, bundle::Precision),
-        mut sequences: Vec<Vec<u32>>,
+        sequences: Vec<Sequence>,
         count: Option<usize>,
     ) -> Result<Vec<Vec<f32>>, String> {
+        let (mut sequences, audio): (Vec<Vec<u32>>, Vec<Option<Heard>>) = sequences.into_iter().unzip();
+        let audio = audio.into_iter().flatten().collect();
         let lengths: Vec<usize> = sequences.iter().map(Vec::len).collect();
         let longest = lengths.iter().copied().max().unwrap_or(0);
         let kept =
@@ -413,7 +416,7 @@ impl Crew<'_> {
         let shape = self.score_shape(&sequences);
         let file = self.scratch.path().join("along.safetensors");
         let path = file.display().to_string();
-        let task = Task::Score(Score { sequences, types: Vec::new(), piece: 0, kept, file: path });
+        let task = Task::Score(Score { sequences, types: Vec::new(), audio, piece: 0, kept, file: path });
         let done = self.reference_job(index, precision, task);
         let logits = done.and_then(|_| logits::read_score(&file, shape));
         // No contender may find it.
@@ -435,6 +438,9 @@ impl Crew<'_> {
         Ok(rows.collect())
     }
 }
+
+/// Tokens, and what is heard with them, by a model that hears.
+pub(crate) type Sequence = (Vec<u32>, Option<Heard>);
 
 /// The reference's own trace with the first and about every other token replaced by its second, third or
 /// fourth choice at that step.

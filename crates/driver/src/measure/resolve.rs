@@ -21,7 +21,7 @@ use crate::measure::machine::{self, readings};
 use crate::measure::places::Places;
 use crate::measure::provision::{self, Wanted};
 use crate::measure::texts::{self, read_file};
-use crate::measure::{arrays, largest_batch, presets, progress, tokenizer, worker};
+use crate::measure::{arrays, largest_batch, presets, progress, speech, tokenizer, worker};
 
 /// Resolves `request`, and provisions missing parts.
 pub fn resolve(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bundle)> {
@@ -65,6 +65,9 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
         config: bundle.config(),
         prompts: match bundle.config().graph {
             Some(_) => Vec::new(),
+            None if bundle.config().audio.is_some() => {
+                speech::prompts(&draft.request, &bundle, places, &tokenizer)?
+            }
             None => prompts_of(&draft, &bundle, places, (&tokenizer, chat.as_ref(), prompt.as_deref()))?,
         },
         no_tokenizer: bundle
@@ -76,6 +79,10 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
         available_memory: readings::available(&request.device),
         drawn_seed: drawn_seed(),
         quality: texts::bundled(request, places, &bundle, &tokenizer)?,
+    };
+    let draft = match bundle.config().audio.is_some() && request.new_tokens.is_empty() {
+        true => speech::transcribed(&draft, &given, (&bundle, places, quiet), &tokenizer)?,
+        false => draft,
     };
     let plan = match request.batch_max && request.batch.is_empty() {
         true => with_largest_batch(&draft, &given, (&bundle, places, quiet))?,

@@ -319,6 +319,7 @@ impl Crew<'_> {
         let task = Task::Score(Score {
             sequences: vec![window.to_vec()],
             types: Vec::new(),
+            audio: Vec::new(),
             piece: PIECE,
             kept: None,
             file: file.display().to_string(),

@@ -59,7 +59,8 @@ fn measure(talk: &mut Talk<'_>) -> Result<String, Stop> {
 /// Two sequences at once, after a context that is in the cache.
 fn batch(talk: &mut Talk<'_>) -> Result<String, Stop> {
     let rows = |length, seed| vec![talk.ids(length, seed), talk.ids(length, seed + 1)];
-    let cases = vec![Case { context: rows(2, 1), prompts: rows(3, 3), trace: rows(NEW_TOKENS, 5) }];
+    let cases =
+        vec![Case { context: rows(2, 1), prompts: rows(3, 3), trace: rows(NEW_TOKENS, 5), audio: None }];
     measured(talk, cases, KvCache::On, &[0], true)
 }
 
@@ -106,7 +107,7 @@ fn measured(
         talk.event("ready", |ready: &Ready, talk| rules::ready(ready, case, talk))?;
         let Case { prompts, trace, .. } = cases[case].clone();
         let of_step = |step: usize| trace.iter().map(|row| vec![row[step]]).collect();
-        let sent = |prompts, trace| Some(Input::Continue(Continued { prompts, trace }));
+        let sent = |prompts, trace| Some(Input::Continue(Continued { prompts, trace, turn: None }));
         if has_slices && number > 0 && number + 1 == turns.len() {
             for marks in 1..NEW_TOKENS {
                 let input = match marks {
@@ -194,7 +195,8 @@ fn score(talk: &mut Talk<'_>) -> Result<String, Stop> {
     let file = talk.file("scored.safetensors");
     let sequences = vec![talk.ids(5, 1), talk.ids(5, 2)];
     let shape = [sequences.len(), sequences[0].len(), talk.vocabulary()];
-    let task = Score { sequences, types: Vec::new(), piece: 2, kept: None, file: file.clone() };
+    let task =
+        Score { sequences, types: Vec::new(), audio: Vec::new(), piece: 2, kept: None, file: file.clone() };
     talk.begin(Task::Score(task))?;
     talk.event("scored", |scored: &Scored, talk| {
         rules::file(&scored.file, &file, talk);

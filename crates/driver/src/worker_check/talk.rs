@@ -165,8 +165,14 @@ impl<'a> Talk<'a> {
             let sequences: Vec<Vec<u32>> = case.prefixes().into_iter().zip(&case.trace).map(whole).collect();
             let from = sequences.iter().map(|row| row.len() - shape[1]).collect();
             let kept = Some(Kept { from, count: shape[1] });
-            let task =
-                Task::Score(Score { sequences, types: Vec::new(), piece: 0, kept, file: file.clone() });
+            let task = Task::Score(Score {
+                sequences,
+                types: Vec::new(),
+                audio: Vec::new(),
+                piece: 0,
+                kept,
+                file: file.clone(),
+            });
             let ran =
                 reference.run(&Job { settings: settings.clone(), evict: false, task, ..self.job.clone() });
             RunFailure::from_ending(ran.ending).is_none().then_some(())?;

@@ -403,8 +403,10 @@ pub enum Metric {
     CallLatency,
     /// Several callers at a given rate: requests answered a second ÷ that rate, percent; below 100 it is overloaded.
     KeptUp,
-    /// ONNX files that hear or speak: time of a request ÷ length of its audio; below 1 it keeps pace.
+    /// Models that hear or speak: time of a request ÷ length of its audio; below 1 it keeps pace.
     RealTimeFactor,
+    /// Models that hear: time of a request until its audio is encoded, milliseconds.
+    EncoderTime,
 }
 
 // Figures of single requests and processes, from which metrics are computed.
@@ -462,12 +464,18 @@ fn ms(ns: u64) -> f64 {
 // The kinds of work that have a metric.
 
 /// Kinds of work with requests that go token by token.
-const TOKENS: &[WorkKind] = &[WorkKind::TokenByToken, WorkKind::OneToken];
+const TOKENS: &[WorkKind] = &[WorkKind::TokenByToken, WorkKind::OneToken, WorkKind::Speech];
+
+/// The same without those that hear: a prompt is then no more than what begins a text.
+const PROMPTS: &[WorkKind] = &[WorkKind::TokenByToken, WorkKind::OneToken];
+
+const SPEECH: &[WorkKind] = &[WorkKind::Speech];
 
 /// Kinds of work with latencies: times between tokens, of single texts, or of runs.
 const LATENCIES: &[WorkKind] = &[
     WorkKind::TokenByToken,
     WorkKind::OneToken,
+    WorkKind::Speech,
     WorkKind::Encoding,
     WorkKind::SingleText,
     WorkKind::Graph,
@@ -491,7 +499,7 @@ const ARRIVALS: &[WorkKind] = &[WorkKind::Arrivals];
 
 const RUNS: &[WorkKind] = &[WorkKind::Graph, WorkKind::Audio];
 
-const AUDIO: &[WorkKind] = &[WorkKind::Audio];
+const AUDIO: &[WorkKind] = &[WorkKind::Audio, WorkKind::Speech];
 
 const SINGLE_TEXTS: &[WorkKind] = &[WorkKind::Encoding, WorkKind::SingleText];
 

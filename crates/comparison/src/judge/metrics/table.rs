@@ -6,7 +6,8 @@
 use super::Phrases;
 use super::process::{Steps, decoded_a_second, padding};
 use super::{
-    ARRIVALS, AUDIO, CALLERS, GIVEN, GOODPUT, LATENCIES, MANY_TEXTS, RUNS, SINGLE_TEXTS, STEPS, TEXTS, TOKENS,
+    ARRIVALS, AUDIO, CALLERS, GIVEN, GOODPUT, LATENCIES, MANY_TEXTS, PROMPTS, RUNS, SINGLE_TEXTS, SPEECH,
+    STEPS, TEXTS, TOKENS,
 };
 use super::{Entry, Source};
 use super::{a_second, goodput, kept_up, ms, real_time, run_ms, whole_s};
@@ -152,7 +153,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         )
     },
     Entry {
-        kinds: TOKENS,
+        kinds: PROMPTS,
         title: "Prefill Throughput (tok/s)",
         short_title: Some("Prefill (tok/s)"),
         words: "prefill throughput",
@@ -381,6 +382,19 @@ pub(super) const ENTRIES: &[Entry] = &[
         title: "Real-Time Factor (s/s)",
         words: "real-time factor",
         unit: "s/s",
+        phrases: told(
+            "keeps pace with audio",
+            "better",
+            "keeps pace with audio best",
+            "keep pace with audio equally well",
+        ),
         ..entry(Metric::RealTimeFactor, Source::Mean(real_time))
+    },
+    Entry {
+        kinds: SPEECH,
+        title: "Encoder (ms)",
+        words: "time to encode audio",
+        phrases: told("encodes audio", "faster", "encodes audio fastest", "encode audio equally fast"),
+        ..entry(Metric::EncoderTime, Source::Mean(|request| Some(ms(request.sample.heard_ns?))))
     },
 ];

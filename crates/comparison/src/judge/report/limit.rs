@@ -44,10 +44,12 @@ impl Work {
         let contexts = rows.iter().map(|row| work.context + row.len() + new_tokens / 2);
         let context = contexts.sum::<usize>() / rows.len().max(1);
         let prefill = rows.iter().map(|row| prefill_operations(config, work.context, row.len()));
+        let heard = config.audio.map_or(0, |audio| kv_cache_bytes(config, 1, audio.positions(), element));
         Ok(Work {
             weights: weights_read(config, precision)? as f64,
-            kv_cache: kv_cache_bytes(config, *batch, context, element) as f64,
-            prefill: prefill.sum(),
+            kv_cache: (kv_cache_bytes(config, *batch, context, element) + heard) as f64,
+            // Of a model that hears it would be the encoder's, too, which has a metric of its own.
+            prefill: if config.audio.is_some() { 0.0 } else { prefill.sum() },
         })
     }
 
@@ -65,7 +67,9 @@ pub fn weights_read(config: &ModelConfig, precision: Precision) -> Result<u64, B
         looked_up.push(config.embedding());
     }
     let stored = config.stored(precision)?;
-    let read = stored.iter().filter(|tensor| !looked_up.contains(&tensor.name));
+    let heard = config.read_once();
+    let read =
+        stored.iter().filter(|tensor| !looked_up.contains(&tensor.name) && !heard.contains(&tensor.name));
     let shares = config.expert_shares();
     let of_experts = |tensor: &StoredTensor| {
         shares.get(&tensor.name).map_or(tensor.bytes() as f64, |share| share * tensor.bytes() as f64)
@@ -217,7 +221,7 @@ fn limit(plan: &Plan, evidence: &Evidence, label: &str, precision: Precision, wo
         kv_cache: work.kv_cache,
         operations: work.prefill,
         decode,
-        prefill: prefill.filter(|_| arithmetic.is_some()),
+        prefill: prefill.filter(|_| arithmetic.is_some() && work.prefill > 0.0),
         encoding: None,
     }
 }

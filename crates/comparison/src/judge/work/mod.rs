@@ -30,6 +30,7 @@ impl Selection {
         match kind {
             WorkKind::TokenByToken => &TOKENS,
             WorkKind::OneToken => &ONE_TOKEN,
+            WorkKind::Speech => &SPEECH,
             WorkKind::Denoising => &STEPS,
             WorkKind::Graph => &graph::RUNS,
             WorkKind::Audio => &graph::AUDIO,
@@ -134,6 +135,7 @@ pub(crate) fn kind(case: &Case) -> WorkKind {
         _ if is_called(encode::NAME) => encode::kind(case),
         _ if is_called(graph::NAME) => graph::kind(case),
         Some(_) => WorkKind::Denoising,
+        None if case.other.contains_key(HEARD) => WorkKind::Speech,
         None if case.new_tokens <= 1 => WorkKind::OneToken,
         None => WorkKind::TokenByToken,
     }
@@ -163,7 +165,9 @@ impl Size {
     /// The size of one request of a case.
     pub fn request(plan: &Plan, case: usize) -> Size {
         let (batch, prompt_tokens) = plan.work.size(case);
-        Size { batch, prompt_tokens, audio: graph::audio(&plan.work) }
+        let heard = plan.work.prompted().and_then(|prompted| prompted.prompts.get(case)?.audio.as_ref());
+        let heard = heard.map(|audio| AudioSize::Whole((audio.seconds * 1e9) as u64));
+        Size { batch, prompt_tokens, audio: heard.or(graph::audio(&plan.work)) }
     }
 }
 
@@ -231,6 +235,13 @@ fn denoise_unusual(case: &Case) -> Vec<String> {
 const TOKENS: Selection =
     Selection { replaced: &[], replaces_in_tables: true, follows: &[(Latency, Throughput)] };
 
+/// What is heard: the whole request is told by the audio, and tokens by how many there are a second.
+const SPEECH: Selection = Selection {
+    replaced: &[(Latency, EncoderTime), (PrefillThroughput, EncoderTime), (Total, RealTimeFactor)],
+    replaces_in_tables: true,
+    follows: &[],
+};
+
 /// Requests for one token, which decode nothing.
 const ONE_TOKEN: Selection = Selection {
     replaced: &[(Latency, FirstToken), (Throughput, PrefillThroughput)],
@@ -264,17 +275,23 @@ fn generate_case(work: &Generate) -> Case {
     };
     let chunk = work.prefill_chunk.map(|tokens| (CHUNK.to_owned(), tokens.into()));
     let mixed = work.prompted.mixed.as_deref().map(|lengths| (MIXED.to_owned(), lengths.into()));
+    let seconds = work.prompted.prompts.iter().filter_map(|prompt| Some(prompt.audio.as_ref()?.seconds));
+    let seconds: Vec<f64> = seconds.collect();
+    let heard = (!seconds.is_empty()).then(|| (HEARD.to_owned(), seconds.into()));
     Case {
         context: work.context,
         decode: decode.to_owned(),
         autoregressive: work.autoregressive,
-        other: chunk.into_iter().chain(mixed).collect(),
+        other: chunk.into_iter().chain(mixed).chain(heard).collect(),
         ..Case::default()
     }
 }
 
 /// Tokens of a prompt that are read at once, in a record.
 const CHUNK: &str = "prefill_chunk";
+
+/// Seconds of audio that are heard, in a record.
+const HEARD: &str = "heard";
 
 /// The lengths of prompts that are one batch, in a record.
 const MIXED: &str = "mixed";

@@ -1,8 +1,10 @@
 //! Continuation, token by token.
 
+use std::collections::BTreeMap;
+
 use bundle::ModelConfig;
 use configs::Suite;
-use protocol::{Case, Continued, Decode, GenerateWork, KvCache, Load, Output, Sample};
+use protocol::{Case, Continued, Decode, GenerateWork, Heard, KvCache, Load, Output, Sample};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -10,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Describe, Proof, WorkKind};
 use crate::plan::serving::UsualRequests;
 use crate::plan::sweep::{SweepKind, usual};
-use crate::plan::{DecodeAsked, Failure, Prompt, Request, Result, work};
+use crate::plan::{DecodeAsked, Failure, GraphAsked, Prompt, Request, Result, work};
 
 /// Requests of several callers.
 const USUAL_REQUESTS: UsualRequests = UsualRequests { each: 2, least: 8 };
@@ -99,7 +101,15 @@ impl Generate {
         }
         let mut row = || (0..self.prompted.new_tokens).map(|_| drawn()).collect();
         let trace = if is_fed { prompts.iter().map(|_| row()).collect() } else { Vec::new() };
-        Continued { prompts, trace }
+        let audio = self.prompted.prompts.get(case).and_then(|prompt| prompt.audio.as_ref());
+        let turn = audio.map(|audio| random.random_range(0..audio.frames.max(1)));
+        Continued { prompts, trace, turn }
+    }
+
+    /// What a request of a case hears, if the model hears: turned, if its input says so.
+    pub fn heard(&self, case: usize, turn: Option<usize>) -> Option<Heard> {
+        let audio = self.prompted.prompts.get(case)?.audio.as_ref()?;
+        Some(Heard { file: audio.file.clone(), turn: turn.unwrap_or(0) })
     }
 
     /// A case's context and these prompts, for each of its sequences.
@@ -111,12 +121,39 @@ impl Generate {
     /// The work of requests that continue these prompts of each case by the most likely tokens.
     pub fn greedy(&self, prompts: Vec<Vec<Vec<u32>>>) -> protocol::Work {
         protocol::Work::Generate(GenerateWork {
-            cases: prompts.into_iter().map(|prompts| Case { prompts, ..Case::default() }).collect(),
+            cases: prompts
+                .into_iter()
+                .enumerate()
+                .map(|(case, prompts)| Case { prompts, audio: self.heard(case, None), ..Case::default() })
+                .collect(),
             new_tokens: self.prompted.new_tokens,
             decode: Decode::Greedy,
             kv_cache: KvCache::On,
             prefill_chunk: None,
         })
+    }
+}
+
+/// Rejects flags that are not for models that hear.
+pub(super) fn refuse_with_audio(request: &Request) -> Result<()> {
+    let others = GraphAsked { inputs: BTreeMap::new(), ..request.graph.clone() };
+    let flags = [
+        ("--context", request.has_context()),
+        ("--kv-cache off", request.has_cache_off()),
+        ("--batch", !request.batch.is_empty() || request.batch_max),
+        ("--mixed", request.mixed),
+        ("--prefill-chunk", request.prefill_chunk.iter().any(|&tokens| tokens > 0)),
+        ("--prompt-tokens", !request.prompt_tokens.is_empty() || !request.prompt_lengths.is_empty()),
+        ("--chat", request.chat),
+        ("--callers, --rate, --slo and --serve", !request.serving.is_default()),
+        ("--dim, --state, --runs, --audio and --artefact", !others.is_default()),
+    ];
+    match flags.into_iter().find(|(_, is_asked)| *is_asked) {
+        None => Ok(()),
+        Some((flag, _)) => Err(Failure::usage(format!(
+            "{} hears one recording at a time, which --input NAME=FILE.wav names: leave {flag} out",
+            request.model()
+        ))),
     }
 }
 
@@ -146,6 +183,9 @@ impl Describe for Generate {
     fn kind(&self) -> WorkKind {
         if let Some(load) = self.load {
             return work::kind(load);
+        }
+        if self.prompted.hears() {
+            return WorkKind::Speech;
         }
         if self.prompted.new_tokens <= 1 { WorkKind::OneToken } else { WorkKind::TokenByToken }
     }
@@ -180,12 +220,13 @@ impl Describe for Generate {
     }
 
     fn asked(&self, kv_cache: KvCache, outputs: &[Output]) -> protocol::Work {
-        let cases = self.prompted.case_prompts().into_iter().zip(outputs).map(|(prompts, output)| {
+        let cases = self.prompted.case_prompts().into_iter().zip(outputs).enumerate();
+        let cases = cases.map(|(case, (prompts, output))| {
             let context = match self.context {
                 0 => Vec::new(),
                 _ => prompts.iter().map(|prompt| self.context_of(prompt)).collect(),
             };
-            Case { context, prompts, trace: output.tokens().to_vec() }
+            Case { context, prompts, trace: output.tokens().to_vec(), audio: self.heard(case, None) }
         });
         protocol::Work::Generate(GenerateWork {
             cases: cases.collect(),
@@ -443,6 +484,11 @@ impl Prompted {
         if self.mixed.is_some() { &self.prompts[row % self.prompts.len()] } else { &self.prompts[case] }
     }
 
+    /// Whether the model hears.
+    pub fn hears(&self) -> bool {
+        self.prompts.iter().any(|prompt| prompt.audio.is_some())
+    }
+
     /// Number of cases.
     pub(super) fn cases(&self) -> usize {
         if self.mixed.is_some() { 1 } else { self.prompts.len() }
@@ -491,6 +537,12 @@ impl Prompted {
 
     /// For people: "prompts of 16 and 18 tokens, 32 new tokens each", and `how` they come.
     pub(super) fn words(&self, how: &str) -> String {
+        if self.hears() {
+            let seconds = self.prompts.iter().filter_map(|prompt| prompt.audio.as_ref());
+            let seconds: Vec<String> = seconds.map(|audio| format!("{:.1}", audio.seconds)).collect();
+            let (seconds, tokens) = (seconds.join(" and "), self.new_tokens);
+            return format!("{seconds} s of audio, {tokens} new tokens each");
+        }
         let lengths: Vec<String> =
             self.prompts.iter().map(|prompt| prompt.tokens.len().to_string()).collect();
         let together = if self.mixed.is_some() { "one batch of" } else { "batch" };

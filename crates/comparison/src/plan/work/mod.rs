@@ -48,6 +48,8 @@ pub enum WorkKind {
     TokenByToken,
     /// Requests for one token, which decode nothing.
     OneToken,
+    /// What is heard, token by token.
+    Speech,
     /// Masked diffusion: a pass over all positions for each step.
     Denoising,
     /// Texts to vectors: single texts, and batches of several.
@@ -321,7 +323,11 @@ pub(crate) fn resolve(
     if let Some(graph) = &config.graph {
         return Ok(Work::Graph(graph::resolve(request, graph, arrays, seed)?));
     }
-    graph::refuse(request)?;
+    if config.audio.is_some() {
+        generate::refuse_with_audio(request)?;
+    } else {
+        graph::refuse(request)?;
+    }
     if config.encodes() {
         return Ok(Work::Encode(encode::resolve(request, config, (prompts, pooled), seed)?));
     }
