@@ -2,6 +2,7 @@
 
 mod encoder;
 mod graph;
+mod hearing;
 mod model;
 mod runtime;
 mod sequences;
@@ -122,7 +123,16 @@ impl InferenceEngine for Ort {
     }
 
     fn gpu_allocated(&self) -> Option<engine::Allocated> {
-        runtime::allocated(&self.body.running().session, Device::named(&self.in_effect.device))
+        let of =
+            |running: &Running| runtime::allocated(&running.session, Device::named(&self.in_effect.device));
+        let mut all = of(self.body.running())?;
+        if let Body::Decoder(decoder) = &self.body
+            && let Some(heard) = decoder.model.hearing.as_ref().and_then(|hearing| of(&hearing.running))
+        {
+            all.in_use += heard.in_use;
+            all.peak += heard.peak;
+        }
+        Some(all)
     }
 
     fn profiled(settings: Settings, directory: &Path) -> Settings {
@@ -138,12 +148,13 @@ impl InferenceEngine for Ort {
     }
 
     fn end_profile(&mut self) -> Result<Profile> {
-        let running = self.body.running_mut();
-        let start_ns = running.session.profiling_start_ns().map_err(framework)?;
-        let file = running.end_profile().ok_or_else(|| {
-            EngineError::Input("end_profile without begin_profile, or for the second time".into())
-        })?;
-        model::read(&file.map_err(EngineError::Framework)?, start_ns)
+        let mut profile = model::profile(self.body.running_mut())?;
+        if let Body::Decoder(decoder) = &mut self.body
+            && let Some(hearing) = &mut decoder.model.hearing
+        {
+            profile.events.extend(hearing.profile()?);
+        }
+        Ok(profile)
     }
 
     fn decode(&mut self) -> Result<&mut dyn Decode> {
@@ -186,9 +197,21 @@ impl Decode for Ort {
         Ok(())
     }
 
+    fn listen(&mut self, frames: &[f32]) -> Result<()> {
+        let Decoder { model, sequences } = self.body.decoder()?;
+        let sequences = engine::begun(sequences.as_mut())?;
+        engine::check_listen(&model.config, frames, (sequences.batch, sequences.filled))?;
+        if let Some(hearing) = &mut model.hearing {
+            hearing.listen(frames).map_err(framework)?;
+            sequences.heard = true;
+        }
+        Ok(())
+    }
+
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         let Decoder { model, sequences } = self.body.decoder()?;
         let sequences = engine::begun(sequences.as_mut())?;
+        engine::check_listened(&model.config, sequences.heard)?;
         let (batch, filled, capacity) = (sequences.batch, sequences.filled, sequences.capacity);
         engine::check_append(&model.config, tokens, batch, filled, capacity)?;
         sequences.append(model, tokens, want)?;
@@ -198,6 +221,7 @@ impl Decode for Ort {
     fn append_each(&mut self, tokens: &[u32], lengths: &[usize]) -> Result<&[f32]> {
         let Decoder { model, sequences } = self.body.decoder()?;
         let sequences = engine::begun(sequences.as_mut())?;
+        engine::check_listened(&model.config, sequences.heard)?;
         let sizes = (sequences.batch, sequences.filled, sequences.capacity);
         engine::check_append_each(&model.config, (tokens, lengths), sizes)?;
         if model.running.options.grows {
@@ -255,7 +279,8 @@ fn in_effect(model: &Model, settings: &Settings) -> InEffect {
         None => decoder_kernels(model).map(str::to_owned).into(),
     };
     let experts = model.config.has_experts().then(|| format!("experts: {}", experts::operator(products)));
-    let kernels = [product].into_iter().chain(experts).chain(others).collect();
+    let heard = model.hearing.is_some().then(|| hearing::KERNELS.to_owned());
+    let kernels = [product].into_iter().chain(experts).chain(others).chain(heard).collect();
     InEffect {
         precision: settings.precision.into(),
         activations: activations.into(),

@@ -9,9 +9,9 @@ use std::thread::JoinHandle;
 
 use bundle::{Element, ModelConfig, Precision, TensorView, Weights};
 use half::{bf16, f16};
-use onnx::fused::{self, encoder};
+use onnx::fused::{self, audio, encoder};
 use onnx::graph::part;
-use onnx::{Attention, Products, Storage};
+use onnx::{Attention, Products, Storage, Written};
 use ort::environment::ThreadManager;
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;
@@ -20,6 +20,7 @@ use worker::engine::{
     Bundle, BundleError, Device, EngineError, Profile, ProfileClock, ProfileEvent, Result, Settings,
 };
 
+use crate::hearing::Hearing;
 use crate::runtime::{
     self, Activations, Library, Options, commit, cuda_session_builder, framework, session_builder,
 };
@@ -36,6 +37,8 @@ pub(crate) struct Model {
     pub(crate) activations: Activations,
     pub(crate) device: Device,
     pub(crate) running: Running,
+    /// What it hears with, in models that hear.
+    pub(crate) hearing: Option<Hearing>,
     /// The table of relative positions, in encoders that have one.
     pub(crate) relative: Option<Vec<f32>>,
     pub(crate) hidden_states: bool,
@@ -67,36 +70,62 @@ impl Model {
         };
         let weights = bundle.weights(settings.precision)?;
         let (folder, file) = location(weights.path())?;
-        let storage = match products.dequantised || products.precision == Precision::File {
+        let storage = || match products.dequantised || products.precision == Precision::File {
             true => Storage::Memory(Vec::new()),
-            false => Storage::File(file),
+            false => Storage::File(file.clone()),
         };
         let plan = (attention, products);
         let graph = match config.encoder {
             Some(_) => {
                 let outputs = (options.padding.is_some(), settings.hidden_states);
-                encoder::build(&config, plan, &weights, storage, outputs)?
+                encoder::build(&config, plan, &weights, storage(), outputs)?
             }
-            None => fused::build(&config, plan, &weights, storage, settings.hidden_states)?,
+            None => fused::build(&config, plan, &weights, storage(), settings.hidden_states)?,
         };
+        let of_audio = audio::build(&config, products, &weights, storage())?;
         touch_mapped(&config, products, &weights)?;
         let relative = config.relative_bias().map(|name| weights.tensor(&name)).transpose()?;
         let relative = relative.map(|table| numbers(&table));
         drop(weights);
-        let made = |builder: SessionBuilder| {
+        let started = |builder: SessionBuilder, options: Options, graph: Written| {
             // `SkipLayerNormFusion` would restore the slower operator: see `onnx::fused`.
             let disabled = match products.converted {
                 true => "SkipLayerNormFusion;ConstantFolding",
                 false => "SkipLayerNormFusion",
             };
-            let builder = builder
-                .with_config_entry("session.model_external_initializers_file_folder_path", folder)?
-                .with_config_entry("optimization.disable_specified_optimizers", disabled)?;
-            commit(builder, graph)
+            let made = |builder: SessionBuilder| {
+                let builder = builder
+                    .with_config_entry("session.model_external_initializers_file_folder_path", &folder)?
+                    .with_config_entry("optimization.disable_specified_optimizers", disabled)?;
+                commit(builder, graph)
+            };
+            Running::start(builder, (settings.threads, options), made).map_err(framework)
         };
-        let running = Running::start(builder, (settings.threads, options), made).map_err(framework)?;
         let (device, hidden_states) = (settings.device(), settings.hidden_states);
-        Ok(Model { config, attention, products, activations, device, running, relative, hidden_states })
+        let hearing = match config.audio.zip(of_audio) {
+            Some((audio, graph)) => {
+                let uncached = Attention { cached: false, ..attention };
+                let builder = builder_on(device, library, &config, uncached, &options)?;
+                let running = started(builder, Hearing::options(&options), graph)?;
+                Some(
+                    Hearing::new(running, (&config, &audio), (products.float(), device))
+                        .map_err(framework)?,
+                )
+            }
+            None => None,
+        };
+        let running = started(builder, options, graph)?;
+        Ok(Model {
+            config,
+            attention,
+            products,
+            activations,
+            device,
+            running,
+            hearing,
+            relative,
+            hidden_states,
+        })
     }
 }
 
@@ -176,7 +205,11 @@ fn touch_mapped(config: &ModelConfig, products: Products, weights: &Weights) -> 
         return Ok(());
     }
     let tables = [config.position_embedding(), config.token_type_embedding()];
-    for name in tables.into_iter().flatten().chain([config.embedding()]) {
+    let heard = config.audio_encoder().map_or(Vec::new(), |encoder| {
+        let stem = encoder.stem().into_iter().flat_map(|names| names.weights);
+        stem.chain(encoder.position_embedding()).collect()
+    });
+    for name in tables.into_iter().flatten().chain([config.embedding()]).chain(heard) {
         black_box(weights.tensor(&name)?.touch());
         if weights.is_quantised(&name) {
             black_box(weights.quantised(&[name])?.scales.touch());
@@ -240,8 +273,17 @@ const DETAILS: [&str; 5] = ["op_name", "provider", "input_type_shape", "output_t
 /// Events that the profiler keeps; it silently drops later ones.
 const MOST: usize = 1_000_000;
 
+/// Ends the profile of a session and reads it.
+pub(crate) fn profile(running: &mut Running) -> Result<Profile> {
+    let start_ns = running.session.profiling_start_ns().map_err(framework)?;
+    let file = running.end_profile().ok_or_else(|| {
+        EngineError::Input("end_profile without begin_profile, or for the second time".into())
+    })?;
+    read(&file.map_err(EngineError::Framework)?, start_ns)
+}
+
 /// The events of the profile in `file`. Its times count from `start_ns`.
-pub(crate) fn read(file: &Path, start_ns: u64) -> Result<Profile> {
+fn read(file: &Path, start_ns: u64) -> Result<Profile> {
     let cannot = |why: String| EngineError::Framework(format!("cannot read {}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| cannot(error.to_string()))?;
     let values: Vec<Value> = serde_json::from_str(&text).map_err(|error| cannot(error.to_string()))?;

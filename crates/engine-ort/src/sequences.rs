@@ -28,6 +28,8 @@ pub(crate) struct Sequences {
     pub(crate) filled: usize,
     /// Positions in use in each sequence, if they differ. Each continues after its own last token.
     pub(crate) filled_each: Vec<usize>,
+    /// Whether the model has heard the audio that the sequence continues.
+    pub(crate) heard: bool,
     /// Positions of padding after prompts of different lengths.
     padding: usize,
     /// Each sequence separately, made when first needed. They use the cache's memory, and are dropped before
@@ -104,6 +106,7 @@ impl Sequences {
             capacity,
             filled: 0,
             filled_each: Vec::new(),
+            heard: false,
             padding: 0,
             rows: Vec::new(),
             cache,
@@ -136,6 +139,7 @@ impl Sequences {
     pub(crate) fn clear(&mut self) -> ort::Result<()> {
         self.filled = 0;
         self.filled_each.clear();
+        self.heard = false;
         self.padding = 0;
         self.gathered = None;
         if self.grows {
@@ -399,6 +403,9 @@ impl Pass {
             // Past and present share memory, so that the operator only writes new rows.
             binding.bind_input(names.past, tensor)?;
             binding.bind_output(names.present, tensor)?;
+        }
+        if let Some(hearing) = &model.hearing {
+            hearing.bind(&mut binding)?;
         }
         let mut hidden = Vec::new();
         if model.hidden_states {

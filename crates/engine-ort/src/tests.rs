@@ -17,6 +17,7 @@ use crate::runtime::{fill, find, keeps_free_rows, library};
 
 mod encoders;
 mod half;
+mod hearing;
 mod quantised;
 
 fn settings() -> Settings {

@@ -3,8 +3,8 @@
 use conformance::{
     Model, OF_ANY_LENGTHS, at, check_architectures, check_converted, check_diffusion,
     check_encoders_in_16_bits, check_encoders_in_f32, check_file_blocks, check_growth, check_lengths,
-    check_padding, check_profile, check_tiny_models, graphs, refuses_lengths, senseless, unsupported, with,
-    with_options,
+    check_padding, check_profile, check_speech, check_speech_in_fewer_bits, check_tiny_models, graphs,
+    refuses_lengths, senseless, unsupported, with, with_options,
 };
 use engine_ort::Ort;
 use worker::engine::{Bundle, Decode, InferenceEngine, Precision, Settings, Want};
@@ -30,6 +30,17 @@ fn layers_that_are_otherwise_than_llama_s_conform_with_the_graph_as_written_and_
 #[test]
 fn models_that_attend_both_ways_conform_and_are_denoised_state_by_state() {
     check_diffusion::<Ort>(&["off", "all"].map(at_level));
+}
+
+#[test]
+fn models_that_hear_conform_with_the_graph_as_written_and_optimised() {
+    let growing = with_options(&[("cache", "growing")]);
+    check_speech::<Ort>(&[at_level("off"), at_level("all"), growing]);
+}
+
+#[test]
+fn models_that_hear_in_fewer_bits_follow_their_dequantised_weights() {
+    check_speech_in_fewer_bits::<Ort>(&[Precision::Int8, Precision::Int4].map(|precision| (precision, 0.2)));
 }
 
 #[test]

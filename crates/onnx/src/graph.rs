@@ -408,19 +408,26 @@ pub fn cache_names(layer: usize) -> [CacheNames; 2] {
     })
 }
 
+/// Keys, scaled, and values that the decoder's layer `layer` has of the audio, `[1, heads, vectors, head_dim]`: the audio
+/// graph's outputs and the decoder's inputs.
+pub fn heard_names(layer: usize) -> [String; 2] {
+    ["key", "value"].map(|part| format!("heard.{layer}.{part}"))
+}
+
 /// The part of the model that a node computes, by its name, in the words of `engine::Profile`; `None`
 /// for a node that a runtime has named itself. A norm is fused with the addition before it.
 pub fn part(node: &str) -> Option<String> {
     let mut words = node.split('.');
     let (first, second) = (words.next()?, words.next());
     match (first, second) {
-        ("embed", _) | ("hidden", Some("0")) => Some("embedding".into()),
+        ("embed" | "stem", _) | ("hidden", Some("0")) => Some("embedding".into()),
+        ("heard", Some(_)) => Some("keys and values".into()),
         ("hidden", Some(_)) => Some("final norm".into()),
         ("head", _) | (LOGITS | SCORES, None) => Some("head".into()),
         ("layer", Some(layer)) => {
             let part = match words.next()? {
-                "attention_norm" => "attention norm",
-                "qkv" | "attended" | "output" => "attention",
+                "attention_norm" | "cross_norm" => "attention norm",
+                "qkv" | "attended" | "output" | "cross" => "attention",
                 "mlp_norm" => "mlp norm",
                 "mlp" | "down" => "mlp",
                 _ => return None,
@@ -444,6 +451,9 @@ mod tests {
             ("layer.12.qkv.query.rotated", "layer 12 attention"),
             ("layer.3.attended", "layer 3 attention"),
             ("layer.3.output", "layer 3 attention"),
+            ("layer.3.cross_norm", "layer 3 attention norm"),
+            ("layer.3.cross.attended", "layer 3 attention"),
+            ("heard.3.both.biased", "keys and values"),
             ("layer.3.mlp_norm", "layer 3 mlp norm"),
             ("layer.3.mlp.gate_up.biased", "layer 3 mlp"),
             ("layer.3.down", "layer 3 mlp"),

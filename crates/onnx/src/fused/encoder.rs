@@ -605,7 +605,7 @@ impl Writer<'_> {
     }
 
     /// `[batch, positions, heads · size]` as `[batch, positions, heads, size]`.
-    fn split_heads(&mut self, input: &str, heads: usize, size: usize) -> String {
+    pub(super) fn split_heads(&mut self, input: &str, heads: usize, size: usize) -> String {
         let shape = format!("heads.{heads}.{size}");
         self.graph.integers(&shape, &[0, 0, heads as i64, size as i64]);
         let out = format!("{input}.heads");

@@ -3,6 +3,7 @@
 //! Written with the operators that have hand-fused kernels in ONNX Runtime, so that the graph is already
 //! close to the optimiser's result for a naive export.
 
+pub mod audio;
 pub mod encoder;
 pub mod experts;
 
@@ -48,6 +49,7 @@ impl Writer<'_> {
         let vocabulary = Dim::Fixed(config.vocab_size);
         self.graph.output(LOGITS, DataType::Float, &[Dim::Named("rows"), vocabulary]);
         self.declare_attention();
+        self.declare_heard(config, GraphBuilder::input);
         if hidden_states {
             for layer in 0..=config.layers.len() {
                 let dims = [batch(), positions(), Dim::Fixed(config.hidden_size)];
@@ -81,7 +83,7 @@ impl Writer<'_> {
     fn layer(&mut self, index: usize) -> Result<(), BundleError> {
         let names = self.config.layer(index);
         let at = |part: &str| format!("layer.{index}.{part}");
-        let (residual, middle, sum) =
+        let (mut residual, middle, sum) =
             (hidden_state(index), at("attention_residual"), hidden_state(index + 1));
         // The norm before a layer's attention is fused with the residual addition that ends the previous
         // layer; the first layer has none before it.
@@ -91,7 +93,10 @@ impl Writer<'_> {
         let input = if names.attention_norm.is_some() { at("attention_norm") } else { residual.clone() };
         let attended = self.attend(index, &names, &input)?;
         let projected = self.linear(&attended, &names.output, &at("output"))?;
-        let projected = self.behind(projected, names.post_attention_norm.as_ref())?;
+        let mut projected = self.behind(projected, names.post_attention_norm.as_ref())?;
+        if let Some(cross) = &names.cross {
+            (projected, residual) = self.attend_to_audio(index, cross, (&projected, &residual))?;
+        }
         let input = match (&names.mlp_norm, self.config.form.parallel) {
             (norm, true) => {
                 self.add(&at("output.sum"), projected, &residual, &middle);
