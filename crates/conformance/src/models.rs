@@ -101,7 +101,7 @@ impl Model {
         let made = if is_tiny {
             &Precision::MADE[..]
         } else {
-            &[Precision::F32, Precision::F16, Precision::Int8, Precision::Int4]
+            &[Precision::F32, Precision::Bf16, Precision::F16, Precision::Int8, Precision::Int4]
         };
         let (bundle, reference) = (bundle_at(&source, directory.path(), made), Reference::read(&source));
         Model { source, bundle, reference, directory }

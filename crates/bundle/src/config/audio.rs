@@ -81,6 +81,7 @@ pub(super) fn whisper(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
         "mask_feature_length",
         "mask_feature_min_masks",
         "median_filter_width",
+        "classifier_proj_size",
         "use_weighted_layer_sum",
         "suppress_ids",
         "suppress_ids_begin",
