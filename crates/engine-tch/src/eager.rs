@@ -5,6 +5,7 @@ use tch::{TchError, Tensor};
 use worker::engine::Result;
 
 use crate::attend::{Heads, Manner};
+use crate::audio::{Cross, Ear};
 use crate::experts::{self, Feed};
 use crate::layer;
 use crate::layout::Layout;
@@ -17,13 +18,18 @@ use crate::sequences::Step;
 pub(crate) struct Layer {
     attention_norms: SublayerNorms,
     attention: Attention,
+    cross: Option<Cross>,
     mlp_norms: SublayerNorms,
     feed: Feed<Mlp>,
     parallel: bool,
 }
 
 impl Layer {
-    pub(crate) fn read(reader: &Reader, config: &ModelConfig, index: usize) -> Result<Layer> {
+    pub(crate) fn read(
+        reader: &Reader,
+        config: &ModelConfig,
+        (index, ear): (usize, Option<&Ear>),
+    ) -> Result<Layer> {
         let names = config.layer(index);
         let place = |norms| SublayerNorms::read(reader, config, norms, RmsNorm::Elementary);
         let head_norm =
@@ -52,6 +58,7 @@ impl Layer {
                 manner: Manner::from_config(config, index),
                 epsilon: config.norm_epsilon,
             },
+            cross: Cross::read(reader, config, (index, ear), Layout::Plain)?,
             mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
             feed: Feed::read(reader, config, (index, &names, Layout::Plain), read_mlp)?,
             parallel: config.form.parallel,
@@ -63,7 +70,7 @@ impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
         let norms = [&self.attention_norms, &self.mlp_norms];
         let attention = |x: &Tensor| self.attention.forward(x, step, index);
-        blocks(residual, norms, self.parallel, attention, |x| self.feed.forward(x))
+        blocks(residual, norms, self.parallel, attention, self.cross.as_ref(), |x| self.feed.forward(x))
     }
 }
 

@@ -5,6 +5,7 @@ use tch::{TchError, Tensor};
 use worker::engine::Result;
 
 use crate::attend::{Attend, Heads, Manner, Qkv};
+use crate::audio::{Cross, Ear};
 use crate::experts::{self, Feed};
 use crate::layer;
 use crate::layout::Layout;
@@ -16,6 +17,7 @@ use crate::sequences::{Kinds, Step};
 pub(crate) struct Layer {
     pub(crate) attention_norms: SublayerNorms,
     pub(crate) attention: Attention,
+    pub(crate) cross: Option<Cross>,
     pub(crate) mlp_norms: SublayerNorms,
     pub(crate) feed: Feed<Mlp>,
     parallel: bool,
@@ -25,7 +27,7 @@ impl Layer {
     pub(crate) fn read(
         reader: &Reader,
         config: &ModelConfig,
-        index: usize,
+        (index, ear): (usize, Option<&Ear>),
         (layout, kinds): (Layout, Kinds),
     ) -> Result<Layer> {
         let names = config.layer(index);
@@ -39,6 +41,7 @@ impl Layer {
                 sinks: names.sinks.as_ref().map(|name| reader.vector(name)).transpose()?,
                 kinds,
             },
+            cross: Cross::read(reader, config, (index, ear), layout)?,
             mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
             feed: Feed::read(reader, config, (index, &names, layout), |mlp, names| {
                 Mlp::read(reader, mlp, names, (layout, false))
@@ -52,7 +55,7 @@ impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
         let norms = [&self.attention_norms, &self.mlp_norms];
         let attention = |x: &Tensor| self.attention.forward(x, step, index);
-        blocks(residual, norms, self.parallel, attention, |x| self.feed.forward(x))
+        blocks(residual, norms, self.parallel, attention, self.cross.as_ref(), |x| self.feed.forward(x))
     }
 }
 

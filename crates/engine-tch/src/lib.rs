@@ -2,6 +2,7 @@
 //! why.
 
 mod attend;
+mod audio;
 mod eager;
 mod encoder;
 mod experts;
@@ -34,7 +35,7 @@ use tch::{Kind, TchError, Tensor};
 use worker::engine::{
     self, Bench, Bundle, Decode, Device, Encode, EngineError, Foreigns, HiddenStates, InEffect,
     InferenceEngine, KvCachePolicy, Options, Padding, Precision, Profile, Result, Run, Runtime, Settings,
-    Side, Want, check_append, check_append_each, check_begin,
+    Side, Want, check_append, check_append_each, check_begin, check_listen, check_listened,
 };
 
 pub struct Tch {
@@ -225,11 +226,20 @@ impl Decode for Tch {
         Ok(())
     }
 
+    fn listen(&mut self, frames: &[f32]) -> Result<()> {
+        let sequences = engine::begun(self.sequences.as_mut())?;
+        let model = self.body.decoder()?;
+        check_listen(&model.config, frames, (sequences.batch, sequences.filled))?;
+        let _mode = InferenceMode::enter();
+        model.listen(sequences, frames).map_err(framework)
+    }
+
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         let sequences = engine::begun(self.sequences.as_mut())?;
         let Sequences { batch, filled, capacity, .. } = *sequences;
         let model = self.body.decoder()?;
         check_append(&model.config, tokens, batch, filled, capacity)?;
+        check_listened(&model.config, sequences.has_listened)?;
         let _mode = InferenceMode::enter();
         let output = model.forward(sequences, tokens, want, self.keep_hidden).map_err(framework);
         if output.is_err() && model.kinds.grows {
@@ -244,6 +254,7 @@ impl Decode for Tch {
         let model = self.body.decoder()?;
         let sizes = (sequences.batch, sequences.filled, sequences.capacity);
         check_append_each(&model.config, (tokens, lengths), sizes)?;
+        check_listened(&model.config, sequences.has_listened)?;
         if model.kinds.grows {
             return Err(engine::no_place_for_padding());
         }
@@ -370,7 +381,13 @@ fn kernels(model: &Model) -> Vec<String> {
     let growth = model.kinds.grows.then_some("cat of old and new keys and values in every append");
     let experts = model.config.has_experts().then_some("experts: softmax, topk, index_select and a matmul");
     let others = kernels.into_iter().chain(experts).chain(growth).map(str::to_owned);
-    [linear].into_iter().chain(others).collect()
+    let audio = model.ear.as_ref().map(|ear| {
+        format!(
+            "audio: conv1d, {}, scaled_dot_product_attention, and for each token matmul, softmax, matmul",
+            linear_kernel(ear.layout)
+        )
+    });
+    [linear].into_iter().chain(others).chain(audio).collect()
 }
 
 /// What a layer's products use outside libtorch's documented operators.
@@ -388,7 +405,9 @@ fn semi_public_linear(layout: Layout) -> Option<&'static str> {
 fn semi_public(model: &Model) -> Foreigns {
     let cut = model.fused && !model.kinds.in_products && model.options.1 == tch::Device::Cpu;
     let attention = cut.then_some("_scaled_dot_product_flash_attention_for_cpu, for long contexts");
-    semi_public_linear(model.layout).into_iter().chain(attention).collect()
+    let of_audio = model.ear.as_ref().filter(|ear| ear.layout != model.layout);
+    let of_audio = of_audio.and_then(|ear| semi_public_linear(ear.layout));
+    semi_public_linear(model.layout).into_iter().chain(of_audio).chain(attention).collect()
 }
 
 /// The device by its name for every engine.

@@ -4,6 +4,7 @@ use bundle::{Bundle, ModelConfig, Weights};
 use tch::{Device, Kind, TchError, Tensor};
 use worker::engine::{EngineError, Options, Result, Settings, Want};
 
+use crate::audio::Ear;
 use crate::layer::{Embedding, Layer};
 use crate::layout::{self, Layout};
 use crate::linear::Linear;
@@ -18,6 +19,7 @@ pub(crate) struct Model {
     embedding: Embedding,
     /// `[positions, hidden]`, in a model with learned positions.
     positions: Option<Tensor>,
+    pub(crate) ear: Option<Ear>,
     layers: Vec<Box<dyn Layer>>,
     final_norm: Norm,
     head: Linear,
@@ -76,11 +78,12 @@ impl Model {
         // First, while little else is in memory: it is the largest, and there may briefly be two copies.
         let head = Linear::head(&reader, &config.lm_head(), config.lm_head_bias(), layout)?;
         let embedding = Embedding::read(&reader, &config, &head)?;
+        let ear = Ear::read(&reader, &config, settings, kinds.single)?;
         let layer = |index| -> Result<Box<dyn Layer>> {
             if !fused {
-                return Ok(Box::new(eager::Layer::read(&reader, &config, index)?));
+                return Ok(Box::new(eager::Layer::read(&reader, &config, (index, ear.as_ref()))?));
             }
-            let layer = fused::Layer::read(&reader, &config, index, (layout, kinds))?;
+            let layer = fused::Layer::read(&reader, &config, (index, ear.as_ref()), (layout, kinds))?;
             Ok(match torchscript {
                 Some(true) => Box::new(scripted::Layer::compile(layer, &config)?),
                 _ => Box::new(layer),
@@ -89,6 +92,7 @@ impl Model {
         Ok(Model {
             positions: config.position_embedding().map(|name| reader.matrix(&name)).transpose()?,
             layers: (0..config.layers.len()).map(layer).collect::<Result<_, _>>()?,
+            ear,
             final_norm: Norm::read(&reader, &config, &config.final_norm(), rms_norm)?,
             head,
             embedding,
@@ -111,6 +115,16 @@ impl Model {
 
     fn mark(&self, part: &str) -> Option<Mark> {
         self.marked.then(|| Mark::begin(part))
+    }
+
+    /// Hears a spectrogram, to which every later step attends.
+    pub(crate) fn listen(&self, sequences: &mut Sequences, frames: &[f32]) -> Result<(), TchError> {
+        let _mark = self.mark("audio");
+        if let Some(ear) = &self.ear {
+            ear.listen(frames)?;
+        }
+        sequences.has_listened = true;
+        Ok(())
     }
 
     /// Appends `tokens`, `[batch, positions]`, to `sequences`.

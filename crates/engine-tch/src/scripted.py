@@ -50,6 +50,8 @@ def forward(
     keys: Tensor,
     values: Tensor,
     mask: Optional[Tensor],
+    heard_keys: Optional[Tensor],
+    heard_values: Optional[Tensor],
 ):
     stream = both.narrow(1, 0, self.hidden)
     batch, positions = slot.size(0), slot.size(2)
@@ -68,6 +70,14 @@ def forward(
     slot.copy_(qkv.narrow(2, self.query, 2 * self.kv).transpose(1, 2))
     attended = self.attend(qkv.narrow(2, 0, self.query), keys, values, mask)
     stream.add_(self.output.multiply(attended.reshape([rows, self.query * self.dim])))
+
+    cross_q, cross_output = self.cross_q, self.cross_output
+    if cross_q is not None and cross_output is not None and heard_keys is not None and heard_values is not None:
+        x = self.norm(both, self.cross_norm, self.cross_norm_bias)
+        queries = cross_q.multiply(x).view([1, rows, self.query, self.dim]).transpose(1, 2)
+        shares = torch.matmul(queries * self.scale, heard_keys.transpose(2, 3)).softmax(-1)
+        attended = torch.matmul(shares, heard_values).transpose(1, 2)
+        stream.add_(cross_output.multiply(attended.reshape([rows, self.query * self.dim])))
 
     x = self.norm(both, self.mlp_norm, self.mlp_norm_bias)
     stream.add_(self.mlp(x))

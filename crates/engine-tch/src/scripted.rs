@@ -9,9 +9,10 @@ use torch_sys::C_tensor;
 use worker::engine::{EngineError, Result, Settings};
 
 use crate::attend::Qkv;
+use crate::audio::Cross;
 use crate::experts::Feed;
 use crate::layer;
-use crate::norm::Residual;
+use crate::norm::{Norm, Residual};
 use crate::sequences::Step;
 use crate::shim::{NativeLinear, last_error};
 use crate::{framework, fused};
@@ -32,15 +33,21 @@ pub(crate) fn chosen(settings: &Settings, fused: bool) -> Result<Option<bool>> {
     }
 }
 
-pub(crate) struct Layer(Script);
+pub(crate) struct Layer {
+    script: Script,
+    /// Keys and values of audio.
+    heard: Option<[Tensor; 2]>,
+}
 
 impl Layer {
     pub(crate) fn compile(layer: fused::Layer, config: &ModelConfig) -> Result<Layer> {
-        if let Some(words) = config.beyond(&[Feature::LongRope, Feature::Yarn, Feature::FusedGateUp]) {
+        if let Some(words) =
+            config.beyond(&[Feature::LongRope, Feature::Yarn, Feature::FusedGateUp, Feature::Audio])
+        {
             let reason = format!("execution=torchscript computes plain layers alone: the model has {words}");
             return Err(EngineError::Unsupported(reason));
         }
-        let fused::Layer { attention_norms, attention, mlp_norms, feed, .. } = layer;
+        let fused::Layer { attention_norms, attention, cross, mlp_norms, feed, .. } = layer;
         let fused::Attention { qkv, output, .. } = attention;
         let Qkv { linear: qkv, norm: qk_norm, heads, epsilon, .. } = qkv;
         let (Some(attention_norm), Some(mlp_norm), Feed::Mlp(mlp)) =
@@ -50,6 +57,15 @@ impl Layer {
         };
         let (qkv, output) = (qkv.into_native()?, output.into_native()?);
         let (gate_up, down) = (mlp.gate_up.into_native()?, mlp.down.into_native()?);
+        let cross = cross.map(|Cross { norm, q, output, keys, values, .. }| {
+            Ok::<_, EngineError>((norm, [q.into_native()?, output.into_native()?], [keys, values]))
+        });
+        let cross = cross.transpose()?;
+        let cross_norm = cross.as_ref().map(|(norm, ..)| norm);
+        let cross_linear = |place: usize| match &cross {
+            Some((_, linears, _)) => Attribute::Linear(&linears[place]),
+            None => Attribute::None,
+        };
         let flag = |set| Attribute::Int(i64::from(set));
         let tensor = |tensor| Option::map_or(tensor, Attribute::None, Attribute::Tensor);
         let activation = match mlp.activation {
@@ -66,6 +82,7 @@ impl Layer {
             ("kv", Attribute::Int(heads.kv)),
             ("dim", Attribute::Int(heads.dim)),
             ("epsilon", Attribute::Float(epsilon)),
+            ("scale", Attribute::Float(1.0 / (heads.dim as f64).sqrt())),
             ("rms_norm", flag(config.rms_norm)),
             ("grouped", flag(heads.query != heads.kv && mlp_norm.weight().kind() != Kind::Float)),
             ("activation", Attribute::String(activation)),
@@ -76,19 +93,24 @@ impl Layer {
             ("qkv", Attribute::Linear(&qkv)),
             ("qk_norm", tensor(qk_norm.as_ref())),
             ("output", Attribute::Linear(&output)),
+            ("cross_norm", tensor(cross_norm.map(Norm::weight))),
+            ("cross_norm_bias", tensor(cross_norm.and_then(Norm::bias))),
+            ("cross_q", cross_linear(0)),
+            ("cross_output", cross_linear(1)),
             ("mlp_norm", Attribute::Tensor(mlp_norm.weight())),
             ("mlp_norm_bias", tensor(mlp_norm.bias())),
             ("gate_up", Attribute::Linear(&gate_up)),
             ("down", Attribute::Linear(&down)),
         ];
-        Script::compile(SOURCE, &attributes).map(Layer).map_err(framework)
+        let script = Script::compile(SOURCE, &attributes).map_err(framework)?;
+        Ok(Layer { script, heard: cross.map(|(.., heard)| heard) })
     }
 }
 
 impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
         let rotation = step.rotations.first();
-        self.0.run([
+        self.script.run([
             Some(residual.both()),
             rotation.map(|rotation| &rotation.cos),
             rotation.map(|rotation| &rotation.sin),
@@ -96,6 +118,8 @@ impl layer::Layer for Layer {
             Some(&step.keys[index]),
             Some(&step.values[index]),
             step.mask.as_ref(),
+            self.heard.as_ref().map(|[keys, _]| keys),
+            self.heard.as_ref().map(|[_, values]| values),
         ])
     }
 }

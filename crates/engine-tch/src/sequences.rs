@@ -24,6 +24,8 @@ pub(crate) struct Sequences {
     pub(crate) batch: usize,
     pub(crate) capacity: usize,
     pub(crate) filled: usize,
+    /// Whether the model has listened to the audio of the sequence.
+    pub(crate) has_listened: bool,
     /// Padding positions before each sequence, so that all end at the same one; empty if all have the same
     /// length.
     pub(crate) padding: Vec<i64>,
@@ -113,6 +115,7 @@ impl Sequences {
             batch,
             capacity,
             filled: 0,
+            has_listened: false,
             padding: Vec::new(),
             kv_heads: config.kv_heads as i64,
             causal: config.causal,
@@ -148,6 +151,7 @@ impl Sequences {
 
     pub(crate) fn restart(&mut self) -> Result<(), TchError> {
         self.filled = 0;
+        self.has_listened = false;
         self.padding.clear();
         if let Some(layers) = &mut self.grown {
             *layers = self.cache.f_unbind(LAYER)?;

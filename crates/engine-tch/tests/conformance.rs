@@ -2,8 +2,9 @@ use conformance::{
     Model, OF_ANY_LENGTHS, TOLERANCE, at, check_architectures, check_caches, check_converted,
     check_diffusion, check_encoders, check_encoders_in_16_bits, check_encoders_in_f32, check_follows,
     check_growth, check_halves, check_hidden_states_are_asked_for, check_lengths, check_padding,
-    check_profile, check_quantised_kernels, check_tiny_models, graphs, logits_in_pieces, max_abs_difference,
-    refuses_lengths, senseless, tiny, unsupported, with, with_options,
+    check_profile, check_quantised_kernels, check_speech, check_speech_in_fewer_bits, check_tiny_models,
+    graphs, logits_in_pieces, max_abs_difference, refuses_lengths, senseless, tiny, unsupported, with,
+    with_options,
 };
 use engine_tch::Tch;
 use worker::engine::{InferenceEngine, Precision, Settings};
@@ -52,6 +53,19 @@ fn f32_conforms_with_nothing_fused() {
 #[test]
 fn layers_that_are_otherwise_than_llama_s_conform_fused_and_not() {
     check_architectures::<Tch>(&[with_options(&[]), with_options(&[UNFUSED])]);
+}
+
+#[test]
+fn models_that_hear_conform_in_every_layout_fused_and_not() {
+    let each = [&[][..], &[("linear", "mapped")], &[("linear", "onednn")], &[("linear", "xnnpack")]];
+    let others = [&[("attention", "products")][..], &[("cache", "growing")], &[UNFUSED], &[TORCHSCRIPT]];
+    check_speech::<Tch>(&each.into_iter().chain(others).map(with_options).collect::<Vec<_>>());
+}
+
+#[test]
+fn models_that_hear_do_so_in_fewer_bits() {
+    let [bf16, f16] = TOLERANCES;
+    check_speech_in_fewer_bits::<Tch>(&[bf16, f16, (Precision::Int8, 0.1), (Precision::Int4, 0.1)]);
 }
 
 #[test]

@@ -4,7 +4,8 @@
 
 mod attend;
 
-use attend::{RelativeBias, Seen, attend};
+pub(crate) use attend::Seen;
+use attend::{RelativeBias, attend};
 use bundle::{
     Bundle, Encoder as Described, HeadActivation, ModelConfig, NormNames, Pooling, Scored, Weights,
 };
@@ -328,7 +329,7 @@ fn normalised(x: &Tensor) -> Result<Tensor, TchError> {
 
 // A layer of an encoder.
 
-struct Layer {
+pub(crate) struct Layer {
     attention_norms: Norms,
     qkv: Qkv,
     output: Linear,
@@ -338,7 +339,7 @@ struct Layer {
 }
 
 /// One batch, as input of the layers.
-struct Batch<'a> {
+pub(crate) struct Batch<'a> {
     pub(crate) seen: Vec<Seen<'a>>,
     pub(crate) rotations: Vec<Rotation>,
     pub(crate) kind: Kind,
@@ -463,7 +464,7 @@ impl Embed {
 // The rows of texts: texts of one length are adjacent.
 
 /// Texts of one length, in adjacent rows.
-struct Group {
+pub(crate) struct Group {
     pub(crate) first_row: i64,
     pub(crate) texts: i64,
     pub(crate) length: i64,
