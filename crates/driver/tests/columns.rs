@@ -66,6 +66,9 @@ const ENCODERS: &[&str] = &[
     "xlm-roberta-rank",
 ];
 
+/// Every fixture of `crates/conformance/fixtures/speech`.
+const SPEECH: &[&str] = &["whisper", "whisper-alike", "whisper-odd"];
+
 /// Name of the test, reference, arguments of `conformance.py`, and the models.
 type Case = (&'static str, &'static str, &'static [&'static str], &'static [&'static str]);
 
@@ -110,6 +113,13 @@ const CASES: &[Case] = &[
         ONE,
     ),
     ("transformers_denoising", "transformers", &["--threads", "2"], DIFFUSION),
+    ("transformers_hearing", "transformers", &["--threads", "2"], SPEECH),
+    (
+        "transformers_hearing_compiled",
+        "transformers",
+        &["--threads", "2", "--no-hidden-states", "--option", "compile=true"],
+        &["whisper"],
+    ),
     (
         "llamacpp",
         "llamacpp",
@@ -200,6 +210,7 @@ fn fixture(name: &str) -> PathBuf {
     let kind = match name {
         _ if DIFFUSION.contains(&name) => "diffusion",
         _ if ENCODERS.contains(&name) => "encoders",
+        _ if SPEECH.contains(&name) => "speech",
         _ if ARCHITECTURES.contains(&name) || FAMILIES.contains(&name) => "architectures",
         _ => "tiny",
     };

@@ -7,6 +7,7 @@ use protocol::untrusted;
 use serde_json::Value;
 
 use crate::PrepareError;
+use crate::ctranslate2;
 use crate::model::{CONFIG, SourceFile, parse};
 
 /// Most entries of a directory that are looked at.
@@ -19,8 +20,11 @@ const LISTED: usize = 5;
 pub(crate) fn one_file(file: &SourceFile) -> PrepareError {
     let parent =
         file.path().parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let is_part = is_safetensors(file.bytes()) || parse(file).is_ok();
-    let reason = match instead(parent).filter(|_| is_part && !parent.join(CONFIG).is_file()) {
+    let is_ctranslate2 = ctranslate2::is_one(file.bytes());
+    let is_part = is_safetensors(file.bytes()) || is_ctranslate2 || parse(file).is_ok();
+    let reason = match instead(parent)
+        .filter(|_| is_part && !is_ctranslate2 && !parent.join(CONFIG).is_file())
+    {
         Some(found) => format!("it is one file of a model, and its directory has no {CONFIG}: {found}"),
         None if is_part => format!("it is one file of a model: name its directory, {}", parent.display()),
         None => return file.not("it is neither a directory nor a GGUF file, nor does its name end in .onnx"),

@@ -162,7 +162,7 @@ fn pooled_body(config: &Value) -> Option<Value> {
     Some(config)
 }
 
-fn directory_name(directory: &Path) -> String {
+pub(crate) fn directory_name(directory: &Path) -> String {
     // `.` and `..` must be resolved to get a name.
     let full = directory.canonicalize();
     let full = full.as_deref().unwrap_or(directory);

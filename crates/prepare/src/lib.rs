@@ -1,10 +1,11 @@
-//! Makes a *bundle* (see the `bundle` crate) from a Hugging Face directory, a GGUF file, an ONNX file, a
-//! repository on the Hugging Face hub, or from a published shape alone, with weights drawn at random.
+//! Makes a *bundle* (see the `bundle` crate) from a Hugging Face directory, a directory of CTranslate2, a GGUF file, an
+//! ONNX file, a repository on the Hugging Face hub, or from a published shape alone, with weights drawn at random.
 //!
 //! A bundle is content-addressed: its directory is named after the model and a hash over the source's files.
 //! It appears whole or not at all, and making it a second time only checks the source; only a changed source
 //! is hashed again.
 
+mod ctranslate2;
 mod elsewhere;
 mod gguf;
 mod hub;
@@ -63,6 +64,7 @@ pub fn prepare(request: &Request) -> Result<PathBuf, PrepareError> {
 
 fn open(source: &Source, progress: Progress) -> Result<Model, PrepareError> {
     match source {
+        Source::Directory(directory) if ctranslate2::is_in(directory) => ctranslate2::open(directory),
         Source::Directory(directory) => huggingface::open(directory),
         Source::Gguf(path) => gguf::open(path),
         Source::Onnx(path) => model::open(path),
@@ -285,7 +287,8 @@ pub struct Request {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A Hugging Face directory (config.json and safetensors), or a bundle, which is returned as it is.
+    /// A Hugging Face directory (config.json and safetensors), one of CTranslate2 (model.bin), or a bundle, which is
+    /// returned as it is.
     Directory(PathBuf),
     /// A GGUF file, or a part of a model in several.
     Gguf(PathBuf),

@@ -54,6 +54,8 @@ class Bundle:
         self.mask_token = described.get("mask_token")
         # What an encoder has and a decoder has not; None of a decoder.
         self.encoder = described.get("encoder")
+        # The sizes of what a model hears; None of one that does not.
+        self.audio = described.get("audio")
         # What a plain layer has not, by name, in words.
         self.features = described.get("features", {})
         layers = [] if self.graph else described.get("layers", [])

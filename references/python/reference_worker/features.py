@@ -7,9 +7,9 @@ def check_features(bundle, adapter_class):
     """Refuses a model that has what the adapter does not compute, rather than leave it out. Within a window all is
     as without one."""
     features = adapter_class.ENCODER_FEATURES if bundle.encoder else adapter_class.FEATURES
-    if features is None:
-        return
-    known = {"window", *features}
+    known = {*bundle.features} - {"audio"} if features is None else {"window", *features}
+    if adapter_class.HEARS:
+        known.add("audio")
     beyond = [words for name, words in bundle.features.items() if name not in known]
     if beyond:
         raise unsupported(f"the model has {', '.join(beyond)}, which {adapter_class.FRAMEWORK} does not compute here")

@@ -6,12 +6,20 @@ import struct
 from .bundle import WorkerError
 
 
+from .work import heard
+
+
 class Rows:
     """f32 `[batch, positions, width]`, filled by ranges of positions."""
 
     def __init__(self, batch, positions, width):
         self.shape = [batch, positions, width]
         self.bytes = bytearray(4 * batch * positions * width)
+
+    def extend(self, other):
+        """More sequences, behind these."""
+        self.shape[0] += other.shape[0]
+        self.bytes += other.bytes
 
     def put_row(self, sequence, position, values):
         """`values` are `[width]`."""
@@ -45,16 +53,29 @@ class Rows:
 def score(adapter, task, bundle, hidden_states):
     if bundle.encoder:
         return score_texts(adapter, task, bundle)
-    sequences = task["sequences"]
+    sequences, tensors = task["sequences"], {}
+    kept = task.get("kept") or {"from": [0] * len(sequences), "count": len(sequences[0])}
+    # With audio, one by one.
+    audio = bundle.audio and heard.Audio(bundle.audio)
+    group = 1 if audio else len(sequences)
+    for place in range(0, len(sequences), group):
+        adapter.begin(group, len(sequences[0]))
+        if audio:
+            adapter.listen(audio.frames(task["audio"][place]))
+        of_group = sequences[place : place + group], kept["from"][place : place + group], kept["count"]
+        for name, rows in scored(adapter, of_group, task.get("piece"), bundle, hidden_states).items():
+            tensors[name].extend(rows) if place else tensors.update({name: rows})
+    write(tensors, task["file"])
+
+
+def scored(adapter, group, piece, bundle, hidden_states):
+    sequences, froms, count = group
     batch, positions = len(sequences), len(sequences[0])
-    piece = task.get("piece") or positions
-    kept = task.get("kept") or {"from": [0] * batch, "count": positions}
-    first = min(kept["from"])
-    tensors = {"logits": Rows(batch, kept["count"], bundle.vocabulary)}
+    piece, first = piece or positions, min(froms)
+    tensors = {"logits": Rows(batch, count, bundle.vocabulary)}
     if hidden_states:
         size, layers = bundle.model["hidden_size"], len(bundle.model["layers"])
         tensors |= {f"hidden.{layer}": Rows(batch, positions, size) for layer in range(layers + 1)}
-    adapter.begin(batch, positions)
     start = 0
     while start < positions:
         # Before the first that is kept, logits are not computed.
@@ -63,12 +84,12 @@ def score(adapter, task, bundle, hidden_states):
         if end <= first:
             adapter.append(tokens, False)
         else:
-            tensors["logits"].put_kept(start, end, kept["from"], adapter.values(adapter.append(tokens, True)))
+            tensors["logits"].put_kept(start, end, froms, adapter.values(adapter.append(tokens, True)))
         if hidden_states:
             for layer, values in enumerate(adapter.hidden_states()):
                 tensors[f"hidden.{layer}"].put(start, end, values)
         start = end
-    write(tensors, task["file"])
+    return tensors
 
 
 def score_texts(adapter, task, bundle):

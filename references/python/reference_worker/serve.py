@@ -9,7 +9,7 @@ from .bundle import Bundle, WorkerError, bad_input, identity_of, unsupported
 from .features import check_features, keep_within_window
 from .memory import Phase
 from .slowed import Slowed
-from .work import encode
+from .work import encode, heard
 
 VERSION = 13
 LARGEST_SLOWDOWN = 10
@@ -116,6 +116,7 @@ def _check_sequences(task, bundle, context, hidden_states):
         raise bad_input("sequences of a batch are of one length, of one token at least")
     length = lengths.pop()
     work.check_tokens(task["sequences"], length, context)
+    heard.check(task.get("audio") or [], bundle.audio, len(task["sequences"]))
     if not bundle.causal and (task.get("piece") or length) < length:
         raise bad_input("this model attends both ways: a whole sequence is appended in one piece, after begin")
 
@@ -164,7 +165,7 @@ def _work(load_adapter, stream, start_ns, send):
 
     context = {
         "vocabulary": bundle.vocabulary, "context": bundle.context, "mask_token": bundle.mask_token,
-        "encoder": bundle.encoder, "graph": bundle.graph,
+        "encoder": bundle.encoder, "graph": bundle.graph, "audio": bundle.audio,
         "directory": bundle.directory, "hidden": (bundle.model or {}).get("hidden_size"),
         "weights_file": weights_file,
         "earlier_peak": max((m["peak_bytes"] for m in (started, memory) if m["peak_bytes"]), default=None),

@@ -4,7 +4,7 @@ from . import clock
 
 
 class Slowed:
-    """Every `append`, `encode` and `run_graph` lasts longer by a share of its own time. Answers are the adapter's."""
+    """Every `listen`, `append`, `encode` and `run_graph` lasts longer by a share of its own time. Answers are the adapter's."""
 
     def __init__(self, adapter, share):
         self._adapter, self._share = adapter, share
@@ -16,6 +16,9 @@ class Slowed:
         observed = self._adapter.in_effect()
         percent = f"{round(self._share * 1e4) / 1e2:g}"
         return {**observed, "kernels": observed["kernels"] + [f"slowed by {percent} % (positive control)"]}
+
+    def listen(self, frames):
+        self._kept(lambda: self._adapter.listen(frames))
 
     def append(self, tokens, every):
         return self._kept(lambda: self._adapter.append(tokens, every))

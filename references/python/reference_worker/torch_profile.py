@@ -7,19 +7,27 @@ import torch
 
 # The last name of a module that is no part of a layer, and of one that is.
 WHOLE = {
-    "embed_tokens": "embedding", "embed_in": "embedding", "wte": "embedding", "wpe": "embedding", "norm": "final norm",
-    "ln_f": "final norm", "lm_head": "head",
+    **dict.fromkeys(("embed_tokens", "embed_positions", "embed_in", "wte", "wpe"), "embedding"),
+    **dict.fromkeys(("norm", "layer_norm", "ln_f"), "final norm"), "lm_head": "head", "proj_out": "head",
 }
 LAYER = {
     "input_layernorm": "attention norm", "ln_1": "attention norm",
     **dict.fromkeys(("self_attn", "attn", "attention"), "attention"),
     "post_attention_layernorm": "mlp norm", "ln_2": "mlp norm", "mlp": "mlp",
+    # Of models that hear.
+    "self_attn_layer_norm": "attention norm", "encoder_attn_layer_norm": "cross attention norm",
+    "encoder_attn": "cross attention", "final_layer_norm": "mlp norm", "fc1": "mlp", "fc2": "mlp",
 }
+# The whole of such a model's encoder; its decoder's modules are as those of other models.
+AUDIO, DECODER = "model.encoder", "model.decoder."
 IN_LAYER = re.compile(r"\.(?:layers|h)\.(\d+)\.(\w+)$")
 
 
 def part_of(module):
     """The part of the model that a module is, by its path; None for what is inside of one, or holds several."""
+    if module.startswith(AUDIO):
+        return "audio encoder" if module == AUDIO else None
+    module = module.replace(DECODER, "model.")
     found = IN_LAYER.search(module)
     if found:
         return f"layer {found[1]} {LAYER[found[2]]}" if found[2] in LAYER else None

@@ -2,17 +2,19 @@
 
     conformance.py ADAPTER BUNDLE DESCRIPTION.json FIXTURE [BUNDLE DESCRIPTION.json FIXTURE ...]
 
-A fixture is a directory of `crates/conformance/fixtures/tiny`, `…/diffusion` or `…/encoders`, a bundle what `prepare` made of
-it, a description what a job says of the model (docs/reference/protocol.md). One line a model: `ok` with the largest
+A fixture is a directory of `crates/conformance/fixtures/tiny`, `…/diffusion`, `…/encoders` or `…/speech`, a bundle what
+`prepare` made of it, a description what a job says of the model (docs/reference/protocol.md). One line a model: `ok` with the largest
 error of each check, or what failed, and exit code 1. It needs what the adapter needs, and numpy.
 """
 
 import argparse
+import copy
 import importlib
 import io
 import json
 import sys
 import tempfile
+from array import array as array_of_floats
 from pathlib import Path
 
 import numpy
@@ -34,7 +36,8 @@ class Broken(Exception):
 
 class Reference:
     """`tokens` [2, T], `logits` [2, T, vocabulary], `hidden` [layers + 1][2, T, hidden]; `greedy` after row 0, or, of masked
-    diffusion, `prompt`, how it is denoised, and `states` [steps][prompt and new tokens] by algorithm."""
+    diffusion, `prompt`, how it is denoised, and `states` [steps][prompt and new tokens] by algorithm. `frames`
+    [2, bands, frames] of a model that hears."""
 
     def __init__(self, fixture):
         file = Weights(Path(fixture) / "reference.safetensors")
@@ -49,8 +52,16 @@ class Reference:
             self.new_tokens, self.mask = int(told["new_tokens"]), int(told["mask_token_id"])
             self.denoise = {"steps": int(told["steps"]), "eps": float(told["eps"])}
         config = json.loads((Path(fixture) / "config.json").read_text())
-        layers = config.get("num_hidden_layers") or config["n_layer"]
+        layers = config.get("num_hidden_layers") or config.get("n_layer") or config["decoder_layers"]
         self.hidden = [file.tensor(f"hidden.{layer}") for layer in range(layers + 1)]
+        self.frames = file.tensor("frames") if file.holds("frames") else None
+
+    def alone(self, sequence):
+        """One of the sequences."""
+        one, rows = copy.copy(self), slice(sequence, sequence + 1)
+        one.tokens, one.logits, one.frames, one.batch = self.tokens[rows], self.logits[rows], self.frames[rows], 1
+        one.hidden = [states[rows] for states in self.hidden]
+        return one
 
 
 class Texts:
@@ -110,6 +121,9 @@ class Conformance:
         self.bad_input_is_refused()
         self.the_profiler_tells_each_layer()
 
+    def begin(self, batch, capacity, adapter=None):
+        (adapter or self.adapter).begin(batch, capacity)
+
     def what_is_in_effect_is_what_was_asked_for(self):
         told = self.adapter.in_effect()
         for name in ("precision", "threads", "device"):
@@ -122,14 +136,14 @@ class Conformance:
             require(len(held) == shards and min(held) > 0, f"shard_bytes of {shards} devices are {held}")
 
     def the_whole_sequence_at_once(self, name="whole"):
-        self.adapter.begin(self.reference.batch, self.reference.positions)
+        self.begin(self.reference.batch, self.reference.positions)
         self.compare(name, self.logits(self.reference.tokens, True), self.reference.logits)
 
     def hidden_states(self):
         """Of the last append: here of the second half, whose first half was a step before."""
         reference, half = self.reference, self.reference.positions // 2
         for name, start in (("hidden", 0), ("hidden of a part", half)):
-            self.adapter.begin(reference.batch, reference.positions)
+            self.begin(reference.batch, reference.positions)
             if start:
                 self.adapter.append([row[:start] for row in reference.tokens], False)
             self.adapter.append([row[start:] for row in reference.tokens], False)
@@ -140,12 +154,12 @@ class Conformance:
                 self.compare(name, array(state, theirs.shape), theirs, f"hidden.{layer}")
 
     def last_position_alone(self):
-        self.adapter.begin(self.reference.batch, self.reference.positions)
+        self.begin(self.reference.batch, self.reference.positions)
         self.compare("last", self.logits(self.reference.tokens, False), self.reference.logits[:, -1:])
 
     def in_pieces(self, piece, batch):
         reference = self.reference
-        self.adapter.begin(batch, reference.positions)
+        self.begin(batch, reference.positions)
         for start in range(0, reference.positions, piece):
             end = min(start + piece, reference.positions)
             logits = self.logits([row[start:end] for row in reference.tokens[:batch]], True)
@@ -156,17 +170,17 @@ class Conformance:
         """Four prompts cut from the two rows, those from the end being other sequences: what each gives alone."""
         length = self.reference.positions // 2
         prompts = [row[start : start + length] for start in (0, length) for row in self.reference.tokens]
-        self.adapter.begin(4, length)
+        self.begin(4, length)
         together = self.logits(prompts, True)
         for index, prompt in enumerate(prompts):
-            self.adapter.begin(1, length)
+            self.begin(1, length)
             alone = self.logits([prompt], True)
             self.compare("batch of 4", together[index : index + 1], alone, f"sequence {index} of a batch of 4")
 
     def greedy(self):
         reference = self.reference
         count = min(len(reference.greedy), self.bundle.context - reference.positions)
-        self.adapter.begin(1, reference.positions + count)
+        self.begin(1, reference.positions + count)
         step = [reference.tokens[0]]
         for index, expected in enumerate(reference.greedy[:count]):
             token = self.adapter.argmax(self.adapter.append(step, False))
@@ -192,7 +206,7 @@ class Conformance:
             except WorkerError as error:
                 require(error.kind == "unsupported", f"it has no profiler and says so as {error.kind}: {error}")
                 return
-            adapter.begin(1, 4)
+            self.begin(1, 4, adapter)
             adapter.append([[1, 2, 3]], False)
             adapter.append([[4]], False)
             profile = adapter.end_profile()
@@ -317,6 +331,78 @@ class BothWays(Conformance):
         self.refused("generating token by token", {"kind": "answer", "work": generate})
         drawn = {"kind": "denoise", **asked, "forced": False, "how": {**self.reference.denoise, "algorithm": "origin"}}
         self.refused("what draws random numbers", {"kind": "answer", "work": drawn})
+
+
+class Hears(Conformance):
+    """The checks on a model that hears: one sequence at a time, behind its own audio."""
+
+    def check(self):
+        self.what_is_in_effect_is_what_was_asked_for()
+        whole = self.reference
+        for sequence in range(whole.batch):
+            self.reference = whole.alone(sequence)
+            self.the_whole_sequence_at_once()
+            if self.settings["hidden_states"]:
+                self.hidden_states()
+            self.last_position_alone()
+            for piece in (1, 5, self.reference.positions // 2):
+                self.in_pieces(piece, 1)
+        self.reference = whole.alone(0)
+        if self.settings["precision"] == "f32":
+            self.greedy()
+        # After all of that, in room that it has had before.
+        self.the_whole_sequence_at_once("begun again")
+        with tempfile.TemporaryDirectory() as directory:
+            # The last frames come first, and the turn puts them back.
+            turn, audio = 5, [Path(directory) / f"frames.{sequence}" for sequence in range(whole.batch)]
+            for file, frames in zip(audio, whole.frames):
+                file.write_bytes(numpy.roll(frames, turn, axis=1).tobytes())
+            self.audio = [{"file": str(file), "turn": turn} for file in audio]
+            self.scores_of_all(whole, directory)
+            if self.settings["precision"] == "f32":
+                self.a_request(whole)
+            self.bad_audio_is_refused()
+        self.each_shape_is_compiled_once()
+        self.the_profiler_tells_each_layer()
+
+    def begin(self, batch, capacity, adapter=None):
+        super().begin(batch, capacity, adapter)
+        (adapter or self.adapter).listen(array_of_floats("f", self.reference.frames.tobytes()))
+
+    def scores_of_all(self, whole, directory):
+        file = str(Path(directory) / "scores.safetensors")
+        self.events({"kind": "score", "sequences": whole.tokens, "audio": self.audio, "piece": 3, "file": file})
+        found = Weights(file)
+        self.compare("scores", found.tensor("logits"), whole.logits)
+        if self.settings["hidden_states"]:
+            self.compare("hidden of scores", found.tensor("hidden.1"), whole.hidden[1])
+
+    def a_request(self, whole):
+        """That is given the turn of its audio."""
+        case = {"prompts": whole.tokens[:1], "audio": {**self.audio[0], "turn": 0}}
+        case["trace"] = [whole.greedy]
+        limits = {"min_iterations": 1, "max_iterations": 1, "max_ns": 10**9, "settled_within": 0.05}
+        work = {"kind": "generate", "cases": [case], "new_tokens": len(whole.greedy), "decode": "forced", "kv_cache": "on"}
+        asked = {"turn": "request", "case": 0, "input": {"continue": {"turn": self.audio[0]["turn"]}}}
+        turns = [asked, {"turn": "finish"}]
+        events = self.events({"kind": "measure", "work": work, "warmup": limits}, turns)
+        sample = next(event for event in events if event["event"] == "sample")
+        require(sample["output"]["tokens"] == [whole.greedy], f"a request is continued by {sample['output']['tokens']}")
+        require(0 < sample["heard_ns"] < sample["marks_ns"][0], "audio is encoded before the first token")
+
+    def bad_audio_is_refused(self):
+        tokens = [[1, 2]]
+        score = {"kind": "score", "sequences": tokens, "file": "/dev/null"}
+        self.refused("tokens without audio", score)
+        self.refused("audio that is not there", {**score, "audio": [{"file": "/no such file"}]})
+        self.refused("audio of another size", {**score, "audio": [{"file": __file__}]})
+        work = {"kind": "generate", "new_tokens": 1, "decode": "greedy", "kv_cache": "on"}
+        case = {"prompts": tokens, "audio": self.audio[0]}
+        answer = lambda **changes: {"kind": "answer", "work": {**work, "cases": [{**case, **changes}]}}
+        self.refused("audio of two prompts", answer(prompts=tokens * 2))
+        self.refused("audio behind a context", answer(context=tokens))
+        self.refused("a prompt without audio", answer(audio=None))
+        self.what_no_model_has_is_refused()
 
 
 class Encodes(Conformance):
@@ -451,6 +537,8 @@ def main(arguments):
                 checks, reference = Encodes, Texts(fixture, bundle.encoder)
             else:
                 checks, reference = Conformance if bundle.causal else BothWays, Reference(fixture)
+            if bundle.audio:
+                checks = Hears
             conformance = checks(adapter_class, bundle, reference, settings)
             conformance.check()
             errors = ", ".join(f"{check} {error:.1e}" for check, error in conformance.errors.items())

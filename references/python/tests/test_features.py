@@ -12,7 +12,7 @@ from reference_worker.bundle import WorkerError
 
 
 class Adapter:
-    FRAMEWORK = "fake"
+    FRAMEWORK, HEARS = "fake", False
     FEATURES, ENCODER_FEATURES = ("norms_behind",), ("encoder", "relative_positions")
 
     def begin(self, batch, capacity):
@@ -40,8 +40,15 @@ class Features(unittest.TestCase):
                 features.check_features(bundle(**more), Adapter)
 
     def test_a_framework_with_models_of_its_own_is_left_to_them(self):
-        own = types.SimpleNamespace(FRAMEWORK="own", FEATURES=None)
+        own = types.SimpleNamespace(FRAMEWORK="own", FEATURES=None, HEARS=False)
         features.check_features(bundle(logits_cap="soft-capped logits"), own)
+
+    def test_audio_is_for_what_listens_whoever_made_the_model(self):
+        for adapter in (Adapter, types.SimpleNamespace(FRAMEWORK="fake", FEATURES=None, HEARS=False)):
+            with self.assertRaisesRegex(WorkerError, "has an encoder of audio, which fake does not compute here"):
+                features.check_features(bundle(audio="an encoder of audio"), adapter)
+            hears = types.SimpleNamespace(FRAMEWORK="fake", FEATURES=adapter.FEATURES, HEARS=True)
+            features.check_features(bundle(audio="an encoder of audio"), hears)
 
     def test_a_window_is_kept_within(self):
         adapter = Adapter()

@@ -597,6 +597,63 @@ class Jobs(unittest.TestCase):
         rows = [every[end - kept : end] for end in (len(every) // 2, len(every))]
         self.assertEqual(b"".join(rows), last)
 
+    AUDIO = {"audio": {"bands": 2, "frames": 4}, "features": {"audio": "an encoder of audio"}}
+
+    def heard(self, turn=0, turns=(REQUEST, FINISH), frames=tuple(range(8)), **changes):
+        """What a model that hears answers, given these frames."""
+        (self.directory / "frames").write_bytes(struct.pack("<8f", *frames))
+        audio = {"file": str(self.directory / "frames"), "turn": turn}
+        cases = [{"prompts": [[1, 2, 3]], "trace": [[4, 5, 6, 7]], "audio": audio, **changes}]
+        return self.serve(self.measure(cases=cases, decode="greedy"), turns, model=self.AUDIO)
+
+    def test_audio_is_encoded_before_the_prompt_and_its_bands_begin_where_they_are_told(self):
+        plain, _ = self.heard()
+        turned, _ = self.heard(turn=1)
+        asked = {**REQUEST, "input": {"continue": {"turn": 1}}}
+        sent, _ = self.heard(turns=(asked, FINISH))
+        others, error = self.heard(frames=(1, 2, 3, 0, 5, 6, 7, 4))
+        self.assertIsNone(error)
+        output = lambda events: events[5]["output"]
+        self.assertNotEqual(output(plain), output(turned))
+        self.assertEqual(output(turned), output(others))
+        self.assertEqual(output(turned), output(sent))
+        sample = turned[5]
+        self.assertTrue(0 < sample["heard_ns"] <= sample["marks_ns"][0])
+        self.assertNotIn("heard_ns", self.serve(self.measure())[0][5])
+
+    def test_parity_and_scores_listen(self):
+        asked = {"parity": {"steps": 2, "file": str(self.directory / "parity")}}
+        events, _ = self.heard(turns=[REQUEST, {**FINISH, **asked}])
+        self.assertEqual(events[-2]["event"], "parity")
+        row, audio = [1, 2, 3, 4, 5, 6, 7], {"file": str(self.directory / "frames")}
+        score = {"kind": "score", "sequences": [row, row], "piece": 3, "file": str(self.directory / "score")}
+        _, error = self.serve({**score, "audio": [audio, {**audio, "turn": 1}]}, model=self.AUDIO)
+        self.assertIsNone(error)
+        parity, scored = ((self.directory / name).read_bytes() for name in ("parity", "score"))
+        one = 7 * 16 * 4
+        self.assertEqual(parity[-one:], scored[-2 * one : -one])
+        self.assertNotEqual(scored[-2 * one : -one], scored[-one:])
+
+    def test_audio_that_makes_no_sense_is_refused(self):
+        audio = {"file": str(self.directory / "frames")}
+        for changes, said in [
+            ({"audio": None}, "one for each sequence, if the model hears"),
+            ({"audio": {"file": "/no such file"}}, "/no such file: No such file"),
+            ({"audio": {"file": __file__}}, "where the model takes 32"),
+            ({"prompts": [[1]] * 2, "trace": [[4, 5, 6, 7]] * 2}, "audio has one prompt, a KV cache, and no context"),
+            ({"context": [[1]]}, "audio has one prompt"),
+            ({"turns": [{**REQUEST, "input": {"continue": {"turn": -1}}}]}, "a turn's audio is a frame's number"),
+        ]:
+            events, error = self.heard(**changes)
+            self.assertEqual((events[-1]["event"], events[-1]["kind"]), ("failed", "input"))
+            self.assertIn(said, str(error))
+        cases = [{"prompts": [[1, 2, 3]], "trace": [[4, 5, 6, 7]], "audio": audio}]
+        for task in (self.measure(cases=cases), {"kind": "score", "sequences": [[1]], "audio": [audio], "file": "x"}):
+            self.assertIn("and none if it does not", str(self.serve(task)[1]))
+        one = {"turn": "slice", "case": 0, "marks": 1}
+        later = [{**one, "input": {"continue": given}} for given in ({}, {"turn": 1})]
+        self.assertIn("with the beginning of a request", str(self.heard(turns=later)[1]))
+
     def test_an_answer_continues_with_its_own_tokens(self):
         events, _ = self.serve(self.answer([[[1, 2, 3]]], 4))
         whole, _ = self.serve(self.measure(decode="greedy"))

@@ -4,6 +4,7 @@ mod architectures;
 mod chat;
 mod command_line;
 mod common;
+mod ctranslate2;
 mod digests;
 mod directory;
 mod encoders;

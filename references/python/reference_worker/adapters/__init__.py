@@ -8,8 +8,8 @@ from ..bundle import unsupported
 
 class Base:
     """What every adapter is asked, in this order: `configure`, `runtime`, `weights_file`, the constructor (timed as
-    load), then any number of times `begin` followed by `append`s, of which `begin` and `append` are timed. Of an ONNX
-    file these are `feed`, `run_graph` and `graph_outputs`, of which `run_graph` is timed."""
+    load), then any number of times `begin` followed by `append`s, of which `begin` and `append` are timed. Of a model
+    that hears, one `listen` is between them and is timed, too. Of an ONNX file these are `feed`, `run_graph` and `graph_outputs`, of which `run_graph` is timed."""
 
     FRAMEWORK: str
     #: Names of the variant's options that the adapter knows.
@@ -21,6 +21,8 @@ class Base:
     BOTH_WAYS = False
     #: Whether it turns texts into vectors or scores: `encode` and `rows` answer for a model that is an encoder.
     ENCODES = False
+    #: Whether it computes models that hear: `listen` answers.
+    HEARS = False
     #: Whether it runs an ONNX file as it is (`graph` of the model's description): `feed`, `run_graph` and
     #: `graph_outputs` answer for a model that is one; numpy is there.
     GRAPHS = False
@@ -57,6 +59,11 @@ class Base:
 
     def begin(self, batch, capacity):
         """Forgets all sequences and makes room for `batch` new ones of `capacity` tokens each."""
+        raise NotImplementedError
+
+    def listen(self, frames):
+        """Encodes the audio of the one sequence, to whose vectors every later `append` attends: a log-mel spectrogram,
+        `[bands, frames]` row-major, as an array of f32. Complete on return."""
         raise NotImplementedError
 
     def append(self, tokens, every):

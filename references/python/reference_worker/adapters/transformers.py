@@ -6,8 +6,12 @@ An encoder is driven as sentence-transformers drives it: texts padded to the lon
 a head is the class that its configuration names, whose body gives vectors. With the option `compile`, PyTorch compiles it
 for any shape.
 
-A model that attends both ways is a decoder whose configuration says `is_causal: false`, passed without a cache."""
+A model that attends both ways is a decoder whose configuration says `is_causal: false`, passed without a cache.
 
+Of a model that hears, the encoder is called alone, as `generate` does, and its vectors are given to each pass of the
+decoder, whose first one puts their keys and values into the cache. With the option `compile` both are compiled."""
+
+import copy
 import inspect
 import os
 
@@ -17,8 +21,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 import transformers
 from transformers import (
-    AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoModelForTokenClassification,
-    CompileConfig, DynamicCache, StaticCache,
+    AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoModelForSpeechSeq2Seq,
+    AutoModelForTokenClassification, CompileConfig, DynamicCache, EncoderDecoderCache, StaticCache,
 )
 
 from .. import checkpoint, gpus, kernel_cache
@@ -38,6 +42,7 @@ class Adapter(Base):
     HIDDEN_STATES = True
     BOTH_WAYS = True
     ENCODES = True
+    HEARS = True
     GPU = True
     # For good: nothing here ever needs a gradient. It holds as long as the guard is referred to.
     _inference_mode = None
@@ -68,9 +73,9 @@ class Adapter(Base):
         self._device, fraction = torch.device(settings["device"]), gpus.memory_fraction(settings)
         if fraction is not None:
             torch.cuda.set_per_process_memory_fraction(fraction, self._device)
-        self._encoder = bundle.encoder
+        self._encoder, self._audio = bundle.encoder, bundle.audio
         attention = attention_of(settings.get("options", {}))
-        self._model = loaded(directory, self._encoder, self._dtype, attention).eval().to(self._device)
+        self._model = loaded(directory, bundle, self._dtype, attention).eval().to(self._device)
         if self._device.type == "cuda":
             # Copies are part of loading.
             torch.cuda.synchronize(self._device)
@@ -106,6 +111,10 @@ class Adapter(Base):
             # By generate's own means. Its default compiles for the first shape, and for all others when a second one comes.
             self._call = self._model.get_compiled_call(CompileConfig(fullgraph=True))
             self._heads = bundle.model["kv_heads"], bundle.model["head_dim"]
+        if self._audio:
+            encoder = self._model.get_encoder()
+            self._encode = torch.compile(encoder, fullgraph=True) if self._compiled else encoder
+            self._heard = None
         self._cache, self._room = None, None
 
     def in_effect(self):
@@ -138,25 +147,50 @@ class Adapter(Base):
     def begin(self, batch, capacity):
         if not self._cached:
             return
-        if not self._compiled:
-            self._cache = DynamicCache(config=self._model.config)
-        elif self._room == (batch, capacity):
+        if self._compiled and self._room == (batch, capacity):
             self._cache.reset()
+        elif self._audio:
+            positions = self._audio["frames"] // 2
+            self._cache = EncoderDecoderCache(self._made(batch, capacity), self._made(batch, positions))
         else:
-            self._cache = StaticCache(config=self._model.config, max_cache_len=capacity)
-            # Else making it would be compiled into the first pass, and the same pass once more without.
-            self._cache.early_initialization(batch, *self._heads, self._dtype, self._device)
-            self._room = (batch, capacity)
-        self._filled = 0
+            self._cache = self._made(batch, capacity)
+        self._room, self._filled = (batch, capacity), 0
+
+    def _made(self, batch, capacity):
+        """A cache of the decoder's layers, with room where it is compiled for."""
+        config = self._model.config
+        if self._audio:
+            # It says how many layers the encoder has.
+            config = copy.copy(config)
+            config.num_hidden_layers = config.decoder_layers
+        if not self._compiled:
+            return DynamicCache(config=config)
+        cache = StaticCache(config=config, max_cache_len=capacity)
+        # Else making it would be compiled into the first pass, and the same pass once more without.
+        cache.early_initialization(batch, *self._heads, self._dtype, self._device)
+        return cache
+
+    def listen(self, frames):
+        frames = torch.frombuffer(frames, dtype=torch.float32).view(1, self._audio["bands"], -1)
+        graphs = self._graphs()
+        self._heard = self._encode(frames.to(self._device, self._dtype))
+        if self._graphs() > graphs:
+            self._words.append(f"the encoder of {self._audio['frames']} frames")
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
 
     def append(self, tokens, every):
         ids = torch.tensor(tokens, device=self._device)
         count, call = ids.shape[1], self._call
-        # The logits of the only position are those of every position: no second graph for them.
-        inputs = {"input_ids": ids, "logits_to_keep": 0 if every and count > 1 else 1}
+        if self._audio:
+            inputs = {"decoder_input_ids": ids, "encoder_outputs": self._heard}
+        else:
+            # The logits of the only position are those of every position: no second graph for them.
+            inputs = {"input_ids": ids, "logits_to_keep": 0 if every and count > 1 else 1}
         if self._cached:
             positions = torch.arange(self._filled, self._filled + count, device=self._device).unsqueeze(0)
-            inputs |= {"position_ids": positions, "past_key_values": self._cache, "use_cache": True}
+            inputs["decoder_position_ids" if self._audio else "position_ids"] = positions
+            inputs |= {"past_key_values": self._cache, "use_cache": True}
             if every and count > 1:
                 # Parity alone asks for these, untimed, and would wait for a graph of their own.
                 call = self._model
@@ -164,13 +198,13 @@ class Adapter(Base):
             inputs |= {"use_cache": False, "is_causal": False}
         graphs = self._graphs()
         found = call(**inputs, **self._kept)
-        self._hidden = found.hidden_states
+        self._hidden = found.decoder_hidden_states if self._audio else found.hidden_states
         if self._graphs() > graphs:
             self._words.append(self._pass(ids.shape, every))
         if self._cached:
             self._filled += count
-        # Waits for a GPU; where they are on the host, it is they.
-        return found.logits.cpu()
+        # Waits for a GPU; where they are on the host, it is they. A model that hears gives those of every position.
+        return (found.logits if every else found.logits[:, -1:]).cpu()
 
     def encode(self, texts, types, embed):
         self._lengths = list(map(len, texts))
@@ -229,7 +263,9 @@ class Adapter(Base):
         batch, count = shape
         if not self._cached:
             return f"a pass over {count} positions, batch {batch}{', logits of every position' if every else ''}"
-        kind = f"{'append' if self._filled else 'prefill'} of {count} tokens" if count > 1 else "decode"
+        # The first pass behind audio has its keys and values to compute.
+        is_step = count == 1 and (self._filled or not self._audio)
+        kind = "decode" if is_step else f"{'append' if self._filled else 'prefill'} of {count} tokens"
         return f"{kind}, batch {batch}, cache of {self._room[1]}"
 
     def compiled(self):
@@ -272,11 +308,11 @@ def attention_of(options):
     return {"attn_implementation": chosen} if chosen else {}
 
 
-def loaded(directory, encoder, dtype, attention):
+def loaded(directory, bundle, dtype, attention):
     """The model, with the head that an encoder has. Refused where transformers would make up weights."""
-    given = dict(attention)
+    given, encoder = dict(attention), bundle.encoder
     if not encoder:
-        kind = AutoModelForCausalLM
+        kind = AutoModelForSpeechSeq2Seq if bundle.audio else AutoModelForCausalLM
     elif head := encoder.get("head"):
         kind = AutoModelForTokenClassification if head["of"] == "tokens" else AutoModelForSequenceClassification
     else:

@@ -66,7 +66,8 @@ class Workload:
 
     def sample(self, request):
         """What a request took and gave."""
-        return {"case": request.case, "marks_ns": request.marks, "output": self.output(request)}
+        heard = {} if request.heard is None else {"heard_ns": request.heard}
+        return {"case": request.case, "marks_ns": request.marks, **heard, "output": self.output(request)}
 
     def lead_in(self, case, marks):
         """The beginning of a request up to so many marks, untimed."""
@@ -88,6 +89,8 @@ class Request:
 
     def __init__(self, case):
         self.case, self.marks = case, []
+        # When its audio was encoded, if it has any.
+        self.heard = None
         self.start = self._origin = 0
 
     def begin(self):
@@ -99,6 +102,9 @@ class Request:
 
     def elapsed(self):
         return clock.now_ns() - self._origin
+
+    def hear(self):
+        self.heard = self.elapsed()
 
     def mark(self):
         self.marks.append(self.elapsed())

@@ -4,7 +4,7 @@ from math import isfinite
 
 from ..bundle import bad_input, unsupported
 from ..score import Rows, put, write
-from . import Request, Workload, check_prompts, check_tokens, check_trace, check_vocabulary, fits
+from . import Request, Workload, check_prompts, check_tokens, check_trace, check_vocabulary, fits, heard
 
 
 class Generating(Workload):
@@ -17,6 +17,7 @@ class Generating(Workload):
             raise unsupported(f"{adapter.FRAMEWORK} reads prompts in chunks in no reference: name one of the engines")
         self._forced, self._cached = work["decode"] == "forced", work["kv_cache"] == "on"
         self.marks = work["new_tokens"]
+        self._audio = heard.Audio(context["audio"]) if context["audio"] else None
         self._sampler = None
         if sampling := sampled(work):
             # Imported here, since it alone needs numpy.
@@ -31,17 +32,21 @@ class Generating(Workload):
 
     def check_slice(self, case, given, request, marks):
         """Each step of a later slice is fed a token of its trace. The first slice has no such step."""
-        prompts, trace = continued(given)
+        prompts, trace, turn = continued(given)
         if request is None and trace:
             raise bad_input("the first slice of a request may be given prompts, and no trace")
         if request is not None and prompts:
             raise bad_input("a later slice of a request may be given a trace, and no prompts")
+        if request is not None and turn is not None:
+            raise bad_input("a turn's audio comes with the beginning of a request")
         if request is not None and not self._continues:
             raise bad_input("a later slice may be given a trace if its request began with `continue`")
         self._check(case, given, min(marks, self.marks - len(request.marks)) if request else 0)
 
     def _check(self, case, given, steps):
-        (prompts, trace), own = continued(given), self.cases[case]["prompts"]
+        (prompts, trace, turn), own = continued(given), self.cases[case]["prompts"]
+        if turn is not None and (not self._audio or not isinstance(turn, int) or turn < 0):
+            raise bad_input("a turn's audio is a frame's number, of a request that has audio")
         if prompts and list(map(len, prompts)) != list(map(len, own)):
             raise bad_input("a turn's prompts need to be as many as those of its case, and as long")
         if trace and not fits(trace, own, steps):
@@ -59,8 +64,10 @@ class Generating(Workload):
         adapter, case = self.adapter, self.cases[number]
         self._continues, self._trace = given is not None, []
         if self._continues:
-            prompts, self._trace = continued(given)
+            prompts, self._trace, turn = continued(given)
             case = {**case, "prompts": prompts or case["prompts"]}
+            if turn is not None:
+                case["audio"] = {**case["audio"], "turn": turn}
         elif self._forced:
             self._trace = case.get("trace") or []
         context, prompt, self._capacity = self._parts(case)
@@ -69,10 +76,14 @@ class Generating(Workload):
         self._logits = None
         if self._sampler:
             self._sampler.begin(number)
+        frames = self._audio and self._audio.frames(case["audio"])
         request = Request(number)
         request.begin()
         if not context:
             adapter.begin(self._batch, self._capacity)
+        if frames:
+            adapter.listen(frames)
+            request.hear()
         logits = adapter.append(prompt, False)
         self._tokens.append(self._chosen(logits))
         request.mark()
@@ -136,6 +147,8 @@ class Generating(Workload):
             kept = min(task.get("sequences") or len(sequences), len(sequences))
             logits = tensors[f"case.{index}"] = Rows(kept, positions - left_out, self.vocabulary)
             adapter.begin(len(sequences), positions)
+            if self._audio:
+                adapter.listen(self._audio.frames(case["audio"]))
             logits.put(0, prefix - left_out, adapter.values(adapter.append(prefixes, not left_out)))
             single = min(prefix + task["steps"], positions)
             ends = [*range(prefix + 1, single + 1), positions]
@@ -155,11 +168,11 @@ class Generating(Workload):
 
 
 def continued(given):
-    """Prompts and trace of a turn's input. Either is empty where it is left out."""
+    """Prompts and trace of a turn's input, either empty where it is left out, and the turn of its audio or None."""
     parts = given.get("continue")
     if parts is None:
         raise bad_input("a request that continues prompts may be given `continue` alone")
-    return parts.get("prompts") or [], parts.get("trace") or []
+    return parts.get("prompts") or [], parts.get("trace") or [], parts.get("turn")
 
 
 def rows_of(case):
@@ -189,6 +202,9 @@ def check(work, context, is_fed):
             raise unsupported("a reference takes prompts of one length in a batch: leave --mixed out, or this framework")
         length = check_prompts(case["prompts"], work["new_tokens"])
         before = case.get("context") or []
+        heard.check([case["audio"]] if case.get("audio") else [], context["audio"])
+        if context["audio"] and (before or len(case["prompts"]) > 1 or work["kv_cache"] != "on"):
+            raise bad_input("audio has one prompt, a KV cache, and no context")
         depths = {len(row) for row in before}
         if before and (len(before) != len(case["prompts"]) or len(depths) != 1 or 0 in depths):
             raise bad_input("a context has a row of tokens for each prompt, all of one length; leave it out for none")
