@@ -408,8 +408,8 @@ pub fn cache_names(layer: usize) -> [CacheNames; 2] {
     })
 }
 
-/// Keys, scaled, and values that the decoder's layer `layer` has of the audio, `[1, heads, vectors, head_dim]`: the audio
-/// graph's outputs and the decoder's inputs.
+/// Keys, scaled, and values that the decoder's layer `layer` has of the audio, `[1, heads, vectors, head_dim]`: the
+/// audio graph's outputs and the decoder's inputs.
 pub fn heard_names(layer: usize) -> [String; 2] {
     ["key", "value"].map(|part| format!("heard.{layer}.{part}"))
 }

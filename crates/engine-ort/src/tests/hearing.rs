@@ -1,4 +1,4 @@
-//! Models that hear, in 16 bits and with what the session's profile tells of them.
+//! Models that hear, in 16 bits and in a profile.
 
 use conformance::{Model, at, each, hearing_models, max_abs_difference, with};
 use onnx::Attention;
@@ -34,5 +34,19 @@ fn what_is_heard_in_16_bits_follows_f32() {
             println!("{difference}");
             assert!(difference <= 32.0 / steps, "{steps} steps: differs by {difference}");
         }
+    }
+}
+
+#[test]
+fn a_traced_run_tells_the_parts_of_both_sessions() {
+    let model = each(hearing_models()).next().expect("a model");
+    let settings = Ort::profiled(settings(), model.directory.path());
+    let mut engine = Ort::load(&model.bundle, &settings).expect("loads");
+    heard(&mut engine, &model.bundle);
+    let events = engine.end_profile().expect("ends").events;
+    let encoder = ["embedding", "layer 1 attention", "layer 1 mlp", "final norm", "keys and values"];
+    let decoder = ["layer 2 attention norm", "layer 2 attention", "head"].map(str::to_owned);
+    for part in encoder.map(|part| format!("audio {part}")).into_iter().chain(decoder) {
+        assert!(events.iter().any(|event| event.part.as_deref() == Some(&part)), "{part}");
     }
 }

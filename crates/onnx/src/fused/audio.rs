@@ -82,8 +82,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Keys and values of a layer of `decoder`. Keys are scaled here, once, because MLAS multiplies one query by keys
-    /// as they lie only if it has nothing to scale: otherwise it packs them, in every step (sgemm.cpp, 1.31).
+    /// Keys and values of a layer of `decoder`. Keys are scaled here, once: MLAS multiplies one query by keys as they
+    /// lie only if it has nothing to scale, and otherwise packs them in every step (sgemm.cpp). For 1,500 vectors of
+    /// 512 the operator then took 0.7 ms, and takes 0.3 (medians on two busy cores, 1.31).
     fn hear(&mut self, decoder: &ModelConfig, layer: usize, names: &CrossNames) -> Result<(), BundleError> {
         let at = |part: &str| format!("heard.{layer}.{part}");
         let (keys, values, scaled) = (at("keys"), at("values"), at("keys.scaled"));
