@@ -2,7 +2,7 @@
 
 use bundle::quantised::{INT4_GROUP, INT4_OFFSET};
 use bundle::{Activation, LinearNames};
-use tch::{Kind, TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 use worker::engine::{EngineError, Result};
 
 use crate::framework;
@@ -196,9 +196,12 @@ fn by_parts(
     Tensor::f_cat(&parts, 1)
 }
 
+/// Of the codes of which the kernel loads 16 at once. In a file they may follow an odd number of scales.
+const INT8_ALIGNMENT: usize = 16;
+
 /// Weights with one scale per output.
 pub(crate) struct Int8 {
-    /// `[out, in]`, as in the file.
+    /// `[out, in]`, as in the file, or a copy of codes that lie there where the kernel cannot load them.
     codes: Tensor,
     /// `[out]`, bf16, in which they are exact.
     scales: Tensor,
@@ -208,7 +211,12 @@ pub(crate) struct Int8 {
 impl Int8 {
     pub(crate) fn read(reader: &Reader, names: &[String]) -> Result<Int8> {
         let scales = reader.scales(names)?.f_to_kind(Kind::BFloat16).map_err(framework)?;
-        Ok(Int8 { codes: reader.stacked(names)?, scales, widened_rows: widened_rows(Layout::Int8) })
+        let mut codes = reader.stacked(names)?;
+        if !(codes.data_ptr() as usize).is_multiple_of(INT8_ALIGNMENT) {
+            codes = reader
+                .converted(names, |codes| codes.f_to_device_(Device::Cpu, codes.kind(), false, true))?;
+        }
+        Ok(Int8 { codes, scales, widened_rows: widened_rows(Layout::Int8) })
     }
 
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor, TchError> {
@@ -330,7 +338,6 @@ fn whole_blocks(rows: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use bundle::Precision;
-    use tch::Device;
 
     use super::*;
 
@@ -373,6 +380,19 @@ mod tests {
                     assert!(held == expected.dequantised(), "{precision} {names:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn codes_behind_an_odd_number_of_scales_are_where_the_kernel_can_load_them() {
+        for model in conformance::each(conformance::hearing_models()) {
+            let reader =
+                Reader::new(model.bundle.weights(Precision::Int8).expect("maps"), Device::Cpu, false);
+            let names = model.bundle.config().layer(0).qkv.weights;
+            let address = |codes: &Tensor| codes.data_ptr() as usize % INT8_ALIGNMENT;
+            assert_ne!(address(&reader.stacked(&names).expect("reads")), 0, "the vocabulary is odd");
+            let codes = Int8::read(&reader, &names).expect("reads").codes;
+            assert_eq!((address(&codes), codes.equal(&reader.stacked(&names).expect("reads"))), (0, true));
         }
     }
 
