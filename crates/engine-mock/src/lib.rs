@@ -18,7 +18,7 @@ pub use script::{Noise, ProcessNoise};
 use worker::engine::{
     Allocated, Bench, Bundle, Decode, Encode, EncodeTask, EngineError, Foreigns, HiddenStates, InEffect,
     InferenceEngine, KvCachePolicy, Padding, Profile, Result, Run, Runtime, Settings, Side, Texts, Want,
-    check_append, check_append_each, check_begin,
+    check_append, check_append_each, check_begin, check_listen, check_listened,
 };
 
 use crate::output::{PlayedBench, PlayedGpu, Profiler};
@@ -42,6 +42,9 @@ pub struct Mock {
     filled: usize,
     /// Whether prompts of different lengths began the sequences.
     is_padded: bool,
+    /// The hash of the audio, of a model that hears, and whether it was heard since `begin`.
+    heard: Option<u64>,
+    has_listened: bool,
     appends: usize,
     has_stepped: bool,
     logits: Vec<f32>,
@@ -131,6 +134,8 @@ impl InferenceEngine for Mock {
             states: Vec::new(),
             filled: 0,
             is_padded: false,
+            heard: None,
+            has_listened: false,
             appends: 0,
             has_stepped: false,
             logits: Vec::new(),
@@ -255,7 +260,7 @@ impl Decode for Mock {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<()> {
         check_begin(&self.config, batch, capacity)?;
         (self.batch, self.capacity, self.filled) = (batch, capacity, 0);
-        self.is_padded = false;
+        (self.is_padded, self.has_listened) = (false, false);
         self.states = vec![0xcbf2_9ce4_8422_2325; batch];
         if self.script.kv_cache && self.config.causal {
             let bundle::ModelConfig { layers, kv_heads, head_dim, .. } = &self.config;
@@ -264,8 +269,21 @@ impl Decode for Mock {
         Ok(())
     }
 
+    fn listen(&mut self, frames: &[f32]) -> Result<()> {
+        check_listen(&self.config, frames, (self.batch, self.filled))?;
+        if !self.script.heard_once || self.heard.is_none() {
+            self.script.wait(Part::Prompt, self.script.prefill_token_ms);
+            let heard = frames.iter().fold(1, |state, number| mix(state ^ u64::from(number.to_bits())));
+            self.heard = Some(heard);
+        }
+        self.states = self.states.iter().map(|state| mix(state ^ self.heard.unwrap_or(0))).collect();
+        self.has_listened = true;
+        Ok(())
+    }
+
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32]> {
         let count = check_append(&self.config, tokens, self.batch, self.filled, self.capacity)?;
+        check_listened(&self.config, self.has_listened)?;
         self.append_rows(tokens.chunks_exact(count), (count, want))
     }
 

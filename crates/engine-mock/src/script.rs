@@ -64,6 +64,8 @@ pub(crate) struct Options {
     pub(crate) padded: bool,
     /// As if attention had no mask, the numbers of a text depend on how far it is padded.
     pub(crate) unmasked: bool,
+    /// It hears the first audio over and over, in no time.
+    pub(crate) heard_once: bool,
     /// The reason for which it loads nothing.
     pub(crate) unsupported: Option<String>,
     /// Reported as in effect, for any request: the precision, the data type of keys and values, and whether its

@@ -23,7 +23,7 @@ const MOST: u64 = 1 << 30;
 /// What a transcript begins with, in a model of many languages, and in one of English; a prompt may say otherwise.
 const BEGIN: &str = "<|startoftranscript|><|en|><|transcribe|><|notimestamps|>";
 const BEGIN_ENGLISH: &str = "<|startoftranscript|><|notimestamps|>";
-const LANGUAGE: &str = "<|en|>";
+const VOCABULARY_OF_LANGUAGES: usize = 51_865;
 const END: &str = "<|endoftext|>";
 
 /// A prompt for each recording of the request.
@@ -96,7 +96,7 @@ pub(crate) fn beginning(
     let text = match source {
         PromptSource::Tokens(tokens) => return Ok((None, tokens.clone())),
         PromptSource::Usual => {
-            let languages = tokenizer.encode(LANGUAGE)?.len() == 1;
+            let languages = config.vocab_size >= VOCABULARY_OF_LANGUAGES;
             if languages { BEGIN } else { BEGIN_ENGLISH }.to_owned()
         }
         PromptSource::Texts(texts) if texts.len() == 1 => texts[0].clone(),
@@ -239,4 +239,46 @@ fn mel_filters(bands: usize, bins: usize) -> Vec<Vec<f64>> {
         (0..bins).map(share).collect()
     };
     edges.windows(3).map(filter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bundle::{Activation, Mlp};
+
+    use super::*;
+
+    fn audio(bands: usize, frames: usize) -> Audio {
+        let mlp = Mlp { width: 1, activation: Activation::GeluErf, gated: false, bias: true };
+        Audio { bands, frames, layers: 1, heads: 1, mlp }
+    }
+
+    /// By transformers 5.23: `WhisperFeatureExtractor(feature_size=12, chunk_length=1)`.
+    #[test]
+    fn a_spectrogram_is_that_of_transformers() {
+        let samples: Vec<f32> =
+            (0..8000).map(|place| ((f64::from(place * place) * 0.00005).sin() * 0.5) as f32).collect();
+        let found = spectrogram(&samples, audio(12, 100));
+        for (band, frame, expected) in [
+            (0, 0, 0.834_400_5),
+            (1, 7, 1.142_696_7),
+            (2, 50, 0.301_373_84),
+            (3, 12, -0.252_040_27),
+            (5, 25, -0.119_024_87),
+            (7, 49, 1.015_943),
+            (11, 51, -0.182_561_64),
+            (11, 99, -0.709_015_7),
+        ] {
+            let ours: f32 = found[band * 100 + frame];
+            assert!((ours - expected).abs() < 5e-5, "band {band}, frame {frame}: {ours}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn a_transcript_ends_before_its_end_and_silence_is_even() {
+        let output = Output::Tokens(vec![vec![4, 5, 9, 7]]);
+        assert_eq!(spoken(&output, Some(9)), [4, 5]);
+        assert_eq!(spoken(&output, None), [4, 5, 9, 7]);
+        let silence = spectrogram(&[], audio(3, 4));
+        assert!(silence.iter().all(|one| *one == -1.5), "{silence:?}");
+    }
 }

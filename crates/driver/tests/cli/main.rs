@@ -28,6 +28,7 @@ mod schema;
 mod serving;
 #[cfg(target_os = "linux")]
 mod set_up;
+mod speech;
 mod studies;
 mod trace;
 mod trust;

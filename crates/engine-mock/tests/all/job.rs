@@ -70,6 +70,7 @@ fn scores_in_pieces_are_those_in_one() {
         let task = Task::Score(Score {
             sequences: vec![vec![1, 2, 3], vec![3, 2, 1]],
             types: Vec::new(),
+            audio: Vec::new(),
             piece,
             kept,
             file: file.clone(),
