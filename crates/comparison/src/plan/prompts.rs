@@ -223,7 +223,7 @@ pub fn absent(bundle: &Bundle) -> String {
 
 /// So many ids of the vocabulary in place of a text that cannot be read. Any will do to measure, if all frameworks get
 /// the same: a walk with a full period touches much of the embedding. Other texts begin elsewhere.
-fn drawn(text: &str, count: usize, vocabulary: usize) -> Vec<u32> {
+pub fn drawn(text: &str, count: usize, vocabulary: usize) -> Vec<u32> {
     let start = text.bytes().fold(0, |sum: usize, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     (0..count).map(|place| (((start % vocabulary + place) * 7919 + 1) % vocabulary) as u32).collect()
 }

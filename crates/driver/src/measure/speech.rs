@@ -5,7 +5,7 @@ use std::f64::consts::PI;
 use std::path::PathBuf;
 
 use bundle::{Audio, Bundle, ModelConfig};
-use comparison::plan::prompts::{Spoken, Text, check_vocabulary};
+use comparison::plan::prompts::{Spoken, Text, check_vocabulary, drawn};
 use comparison::plan::{Draft, Failure, Given, InputAsked, Prompt, PromptSource, Request, Result};
 use protocol::{Answer, Output, Task, untrusted};
 
@@ -25,6 +25,9 @@ const BEGIN: &str = "<|startoftranscript|><|en|><|transcribe|><|notimestamps|>";
 const BEGIN_ENGLISH: &str = "<|startoftranscript|><|notimestamps|>";
 const VOCABULARY_OF_LANGUAGES: usize = 51_865;
 const END: &str = "<|endoftext|>";
+
+/// Tokens in place of these where a model has no tokenizer.
+const DRAWN: usize = 2;
 
 /// A prompt for each recording of the request.
 pub(crate) fn prompts(
@@ -106,7 +109,10 @@ pub(crate) fn beginning(
             )));
         }
     };
-    let tokens = tokenizer.encode(&text)?;
+    let tokens = match tokenizer {
+        Text::Absent { .. } => drawn(&text, DRAWN, config.vocab_size),
+        _ => tokenizer.encode(&text)?,
+    };
     if tokens.is_empty() || tokens.len() >= config.max_positions {
         return Err(Failure::usage(format!(
             "a prompt of {} tokens leaves a model with {} positions nothing to say",
@@ -158,6 +164,9 @@ pub(crate) fn new_tokens(config: &ModelConfig, prompt: usize, asked: Option<u32>
 
 /// The token that ends a transcript.
 pub(crate) fn end(tokenizer: &Text) -> Result<Option<u32>> {
+    if let Text::Absent { .. } = tokenizer {
+        return Ok(None);
+    }
     Ok(match tokenizer.encode(END)?.as_slice() {
         &[end] => Some(end),
         _ => None,

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use crate::common::{Installation, array, figure, outcome, program, row};
 
-/// A tiny Whisper without a tokenizer, with what its transcripts begin with.
+/// A tiny Whisper without a tokenizer.
 fn model() -> String {
     program("prepare");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance/fixtures/speech/whisper");
-    format!("--model {} --tokens 3,5", path.display())
+    format!("--model {}", path.display())
 }
 
 /// A recording of a hum.
@@ -50,8 +50,9 @@ fn recordings_are_cases_with_an_encoder_and_a_real_time_factor() {
 #[test]
 fn a_worker_that_hears_one_recording_over_and_over_is_struck() {
     let installation = Installation::new().timed("one", &[]).timed("deaf", &[("heard_once", "true")]);
-    let report =
-        installation.json(1, &format!("--frameworks one,deaf --rounds 2 --new-tokens 6 {}", model()));
+    let hum = recording(&installation, "hum.wav", (16_000, 4_000));
+    let line = format!("--frameworks one,deaf --rounds 2 --new-tokens 6 {} --input a={hum}", model());
+    let report = installation.json(1, &line);
     assert_eq!(outcome(&report, "deaf").0, "struck", "{}", row(&report, "deaf"));
     assert_eq!(row(&report, "one")["state"], "measured");
 }
@@ -61,16 +62,18 @@ fn what_a_model_cannot_hear_is_refused_in_a_sentence() {
     let installation = Installation::new().timed("one", &[]).timed("two", &[]);
     let fast = recording(&installation, "fast.wav", (44_100, 400));
     let (model, silent) = (model(), recording(&installation, "silent.wav", (16_000, 0)));
+    let hum = recording(&installation, "hum.wav", (16_000, 400));
     let line = |more: &str| format!("--frameworks one,two --rounds 2 --new-tokens 6 {model} {more}");
+    let heard = |more: &str| line(&format!("--input a={hum} {more}"));
     let fast = line(&format!("--input a={fast}"));
     let silent = line(&format!("--input a={silent}"));
     installation.refuses(&[
         (&fast, &["it has 44100 samples a second, and the model hears 16000"]),
         (&silent, &["there is no sound in it"]),
         (&line("--input a=0..1"), &["hears recordings: --input a=FILE.wav"]),
-        (&line("--context 4"), &["one recording at a time", "leave --context out"]),
-        (&line("--batch 2"), &["leave --batch out"]),
-        (&line("--callers 2"), &["leave --callers"]),
-        (&line("--runs 2"), &["leave --dim, --state, --runs"]),
+        (&heard("--context 4"), &["one recording at a time", "leave --context out"]),
+        (&heard("--batch 2"), &["leave --batch out"]),
+        (&heard("--callers 2"), &["leave --callers"]),
+        (&heard("--runs 2"), &["leave --dim, --state, --runs"]),
     ]);
 }

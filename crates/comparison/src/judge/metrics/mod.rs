@@ -176,7 +176,11 @@ impl Metric {
 
     /// The metrics with verdicts, each once, in the order of tables. Those that follow another share its verdict.
     pub fn tested(kind: WorkKind) -> Vec<Metric> {
-        let is_tested = |entry: &&Entry| Metric::TABLE.contains(&entry.metric) || entry.error_share > 0.0;
+        let is_tested = |entry: &&Entry| {
+            let is_of_kind = entry.kinds.is_empty() || entry.kinds.contains(&kind);
+            let is_had = is_of_kind || entry.metric.replaced(kind) != entry.metric;
+            Metric::TABLE.contains(&entry.metric) || (entry.error_share > 0.0 && is_had)
+        };
         let mut tested: Vec<Metric> =
             ENTRIES.iter().filter(is_tested).map(|entry| entry.metric.replaced(kind)).collect();
         tested.sort_unstable();
