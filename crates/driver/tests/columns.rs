@@ -126,6 +126,7 @@ const CASES: &[Case] = &[
         &["--threads", "2", "--no-hidden-states"],
         &["llama-gqa-tied", "qwen2-bias", "qwen3-qknorm", "mixtral"],
     ),
+    ("whispercpp", "whispercpp", &["--threads", "2", "--precision", "f16"], &["whisper-alike"]),
     // It computes on one thread.
     ("tinygrad", "tinygrad", &["--threads", "1"], EACH),
     // Not in bf16, which needs a newer clang than some systems have.
@@ -162,9 +163,11 @@ fn main() {
         trials.push(Trial::test(format!("{}_conforms", case.0), || conforms(case)).with_ignored_flag(true));
     }
     let openvino = python("openvino").is_some();
-    for (name, tests) in
-        [("openvino_keeps_its_rules", "test_openvino.py"), ("tokens_are_drawn_as_in_rust", "test_draw.py")]
-    {
+    for (name, tests) in [
+        ("openvino_keeps_its_rules", "test_openvino.py"),
+        ("tokens_are_drawn_as_in_rust", "test_draw.py"),
+        ("whispercpp_keeps_its_rules", "test_whispercpp.py"),
+    ] {
         trials.push(Trial::test(name, move || keeps_its_rules(tests)).with_ignored_flag(!openvino));
     }
     for reference in ["openvino", "jax", "tinygrad"] {

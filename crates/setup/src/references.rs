@@ -31,6 +31,7 @@ pub enum Reference {
     Openvino,
     Jax,
     Tinygrad,
+    Whispercpp,
 }
 
 impl fmt::Display for Reference {

@@ -19,8 +19,8 @@ use crate::workspace::Workspace;
 use crate::{cuda, readers, references, rehearsal, tidy};
 
 /// References that install in a minute. Those with PyTorch take five gigabytes: they are tested where they are set up.
-const TESTED: [Reference; 4] =
-    [Reference::Llamacpp, Reference::Openvino, Reference::Jax, Reference::Tinygrad];
+const TESTED: [Reference; 5] =
+    [Reference::Llamacpp, Reference::Openvino, Reference::Jax, Reference::Tinygrad, Reference::Whispercpp];
 
 /// No test may hang for ever: a run of tests that takes longer has failed. Less than the 90 minutes of `.ci/run`.
 const LONGEST_RUN: Duration = Duration::from_secs(75 * 60);

@@ -4,7 +4,8 @@ from . import clock
 
 
 class Slowed:
-    """Every `listen`, `append`, `encode` and `run_graph` lasts longer by a share of its own time. Answers are the adapter's."""
+    """Every `listen`, `append`, `encode` and `run_graph` lasts longer by a share of its own time. Answers are the
+    adapter's."""
 
     def __init__(self, adapter, share):
         self._adapter, self._share = adapter, share

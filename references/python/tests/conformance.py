@@ -2,9 +2,9 @@
 
     conformance.py ADAPTER BUNDLE DESCRIPTION.json FIXTURE [BUNDLE DESCRIPTION.json FIXTURE ...]
 
-A fixture is a directory of `crates/conformance/fixtures/tiny`, `…/diffusion`, `…/encoders` or `…/speech`, a bundle what
-`prepare` made of it, a description what a job says of the model (docs/reference/protocol.md). One line a model: `ok` with the largest
-error of each check, or what failed, and exit code 1. It needs what the adapter needs, and numpy.
+A fixture is a directory of `crates/conformance/fixtures/tiny`, `…/diffusion`, `…/encoders` or `…/speech`, a bundle
+what `prepare` made of it, a description what a job says of the model (docs/reference/protocol.md). One line a model:
+`ok` with the largest error of each check, or what failed, and exit code 1. It needs what the adapter needs, and numpy.
 """
 
 import argparse
@@ -379,10 +379,10 @@ class Hears(Conformance):
 
     def a_request(self, whole):
         """That is given the turn of its audio."""
-        case = {"prompts": whole.tokens[:1], "audio": {**self.audio[0], "turn": 0}}
-        case["trace"] = [whole.greedy]
+        case = {"prompts": whole.tokens[:1], "trace": [whole.greedy], "audio": {**self.audio[0], "turn": 0}}
         limits = {"min_iterations": 1, "max_iterations": 1, "max_ns": 10**9, "settled_within": 0.05}
-        work = {"kind": "generate", "cases": [case], "new_tokens": len(whole.greedy), "decode": "forced", "kv_cache": "on"}
+        work = {"kind": "generate", "cases": [case], "new_tokens": len(whole.greedy), "decode": "forced"}
+        work["kv_cache"] = "on"
         asked = {"turn": "request", "case": 0, "input": {"continue": {"turn": self.audio[0]["turn"]}}}
         turns = [asked, {"turn": "finish"}]
         events = self.events({"kind": "measure", "work": work, "warmup": limits}, turns)

@@ -9,7 +9,8 @@ from ..bundle import unsupported
 class Base:
     """What every adapter is asked, in this order: `configure`, `runtime`, `weights_file`, the constructor (timed as
     load), then any number of times `begin` followed by `append`s, of which `begin` and `append` are timed. Of a model
-    that hears, one `listen` is between them and is timed, too. Of an ONNX file these are `feed`, `run_graph` and `graph_outputs`, of which `run_graph` is timed."""
+    that hears, one `listen` is between them and is timed, too. Of an ONNX file these are `feed`, `run_graph` and
+    `graph_outputs`, of which `run_graph` is timed."""
 
     FRAMEWORK: str
     #: Names of the variant's options that the adapter knows.

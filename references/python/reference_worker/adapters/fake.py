@@ -46,8 +46,10 @@ class Adapter(Base):
         self._states = [0xCBF29CE484222325] * batch
 
     def listen(self, frames):
+        heard = 1
         for bits in memoryview(frames).cast("B").cast("I"):
-            self._states = [mix(state ^ bits) for state in self._states]
+            heard = mix(heard ^ bits)
+        self._states = [mix(state ^ heard) for state in self._states]
 
     def append(self, tokens, every):
         start = time.time_ns()
