@@ -5,6 +5,7 @@
 mod encoder;
 mod error;
 mod model;
+mod whisper;
 
 use std::path::PathBuf;
 
@@ -14,6 +15,7 @@ use encoder::Encoder;
 use error::framework;
 use model::Model;
 use reference_gguf::FourBits;
+use whisper::Whisper;
 use worker::engine;
 use worker::engine::{
     Bundle, Decode, Device, Encode, EngineError, Foreigns, InEffect, InferenceEngine, KvCachePolicy, Options,
@@ -67,6 +69,7 @@ pub struct CandleTransformers {
 enum Body {
     Decoder(Box<Model>),
     Encoder(Box<Encoder>),
+    Whisper(Box<Whisper>),
 }
 
 impl InferenceEngine for CandleTransformers {
@@ -126,6 +129,18 @@ impl InferenceEngine for CandleTransformers {
                 ..in_effect(weights, settings.precision)
             };
             (Body::Encoder(Box::new(encoder)), in_effect)
+        } else if let Some(audio) = config.audio {
+            if weights != Weights::Bundle || settings.precision != Precision::F32 {
+                let reason = "candle-transformers hears from the bundle's weights in f32 alone here";
+                return Err(EngineError::Unsupported(reason.into()));
+            }
+            let whisper = Whisper::load(&bundle.weights_path(Precision::F32)?, &config, audio)?;
+            let in_effect = InEffect {
+                kv_cache: KvCachePolicy::Recomputed,
+                kernels: vec!["models::whisper: Tensor::matmul and conv1d; GELU by tanh"].into(),
+                ..in_effect(weights, settings.precision)
+            };
+            (Body::Whisper(Box::new(whisper)), in_effect)
         } else {
             engine::check_causal(&config, Self::FRAMEWORK)?;
             engine::check_features(&config, Self::FRAMEWORK, &[bundle::Feature::Window])?;
@@ -145,14 +160,18 @@ impl InferenceEngine for CandleTransformers {
     }
 
     fn decode(&mut self) -> Result<&mut dyn Decode, EngineError> {
-        self.decoder()?;
+        if !matches!(self.body, Body::Whisper(_)) {
+            self.decoder()?;
+        }
         Ok(self)
     }
 
     fn encode(&mut self) -> Result<&mut dyn Encode, EngineError> {
         match &mut self.body {
             Body::Encoder(encoder) => Ok(encoder.as_mut()),
-            Body::Decoder(_) => Err(EngineError::Input("the model continues texts and encodes none".into())),
+            Body::Decoder(_) | Body::Whisper(_) => {
+                Err(EngineError::Input("the model continues texts and encodes none".into()))
+            }
         }
     }
 }
@@ -161,14 +180,31 @@ impl Decode for CandleTransformers {
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<(), EngineError> {
         check_begin(&self.config, batch, capacity)?;
         engine::check_window(&self.config, Self::FRAMEWORK, capacity)?;
-        self.decoder()?.forget();
+        match &mut self.body {
+            Body::Whisper(whisper) => whisper.forget(),
+            _ => self.decoder()?.forget(),
+        }
         (self.batch, self.capacity, self.filled) = (batch, capacity, 0);
         Ok(())
+    }
+
+    fn listen(&mut self, frames: &[f32]) -> Result<(), EngineError> {
+        engine::check_listen(&self.config, frames, (self.batch, self.filled))?;
+        match &mut self.body {
+            Body::Whisper(whisper) => whisper.listen(frames).map_err(framework),
+            _ => Err(EngineError::Input("the model does not hear".into())),
+        }
     }
 
     /// candle-transformers gives the logits of the last position alone: those of all are taken one by one.
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<&[f32], EngineError> {
         let count = check_append(&self.config, tokens, self.batch, self.filled, self.capacity)?;
+        if let Body::Whisper(whisper) = &mut self.body {
+            engine::check_listened(&self.config, whisper.has_listened())?;
+            self.logits = whisper.append(tokens, want).map_err(framework)?;
+            self.filled += count;
+            return Ok(&self.logits);
+        }
         match want {
             Want::Last => self.logits = self.forward(tokens, count)?,
             Want::All => {
@@ -193,7 +229,9 @@ impl CandleTransformers {
     fn decoder(&mut self) -> Result<&mut Model, EngineError> {
         match &mut self.body {
             Body::Decoder(model) => Ok(model.as_mut()),
-            Body::Encoder(_) => Err(EngineError::Input("the model encodes texts and continues none".into())),
+            Body::Encoder(_) | Body::Whisper(_) => {
+                Err(EngineError::Input("the model encodes texts and continues none".into()))
+            }
         }
     }
 

@@ -555,6 +555,7 @@ mod tests {
             tokens: vec![1; tokens],
             types: Vec::new(),
             special: [0, 0],
+            audio: None,
         };
         let texts = [text("long", 9), text("short", 2), text("middle", 5)];
         let mut lengths = Lengths::new(LengthsAsked::Real, 1);
