@@ -195,8 +195,8 @@ impl Reader<'_> {
         for _ in 0..self.count()? {
             let (alias, name) = (self.text()?, self.text()?);
             let variable = held.get(&name).cloned();
-            let variable =
-                variable.ok_or_else(|| format!("{alias:?} stands for {name:?}, which is not there"))?;
+            let variable = variable
+                .ok_or_else(|| format!("{alias:?} is another name of {name:?}, which is not there"))?;
             if held.insert(alias.clone(), variable).is_some() {
                 return Err(format!("variable {alias:?} is there twice"));
             }

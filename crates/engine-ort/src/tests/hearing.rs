@@ -31,7 +31,6 @@ fn what_is_heard_in_16_bits_follows_f32() {
         let [bf16, f16] = [(Precision::Bf16, 256.0), (Precision::F16, 2048.0)];
         for (mut engine, steps) in [(converted(bf16.0), bf16.1), (converted(f16.0), f16.1), (narrow, f16.1)] {
             let difference = max_abs_difference(&heard(&mut engine, &bundle), &expected);
-            println!("{difference}");
             assert!(difference <= 32.0 / steps, "{steps} steps: differs by {difference}");
         }
     }

@@ -66,6 +66,7 @@ fn evil() -> Report {
         tokens: vec![1],
         types: Vec::new(),
         special: [0, 0],
+        audio: None,
     }];
     report.rows[0].framework = evil();
     report.rows[2].reasons = vec![evil().into()];
