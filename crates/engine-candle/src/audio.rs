@@ -1,19 +1,17 @@
-//! Audio: its encoder, and the decoder's attention to the encoder's vectors.
+//! The encoder of audio.
 
-use bundle::{Activation, Audio, CrossNames, HeadActivation, LinearNames, ModelConfig};
+use bundle::{Activation, Audio, HeadActivation, LinearNames, ModelConfig};
 use candle_core::{Device, Result, Tensor};
 use worker::engine::{self, EngineError};
 
-use crate::attention::Attention;
 use crate::attention::texts::TextRows;
 use crate::elements::with_f32;
 use crate::kernels::Kernels;
 use crate::layer::Layer;
 use crate::linear::Linear;
-use crate::norm::{Norm, SublayerNorms};
+use crate::norm::Norm;
 use crate::parallel::for_each_chunk;
 use crate::reader::{Reader, framework};
-use crate::sequences::Cache;
 use crate::weight::Weight;
 
 /// What computes besides the layers, for people.
@@ -111,49 +109,4 @@ fn seen(
         }
     });
     Tensor::from_vec(seen, (rows, width), &Device::Cpu)
-}
-
-/// A layer's attention to the vectors of audio.
-#[derive(Debug)]
-pub(crate) struct Cross {
-    norms: SublayerNorms,
-    q: Linear,
-    kv: Linear,
-    attention: Attention,
-    output: Linear,
-}
-
-impl Cross {
-    pub(crate) fn read(
-        reader: &Reader<'_>,
-        config: &ModelConfig,
-        names: &CrossNames,
-    ) -> engine::Result<Cross> {
-        Ok(Cross {
-            norms: SublayerNorms::read(reader, config, [&Some(names.norm.clone()), &None])?,
-            q: Linear::read(reader, &names.q)?,
-            kv: Linear::read(reader, &names.kv)?,
-            attention: Attention::of_audio(config, reader.kernels()),
-            output: Linear::read(reader, &names.output)?,
-        })
-    }
-
-    pub(crate) fn linears(&self) -> [&Linear; 3] {
-        [&self.q, &self.kv, &self.output]
-    }
-
-    /// Keys and values of the encoder's vectors.
-    pub(crate) fn heard(&self, vectors: &Tensor) -> Result<Cache> {
-        self.attention.heard(&self.kv.forward(vectors)?)
-    }
-
-    /// The residual stream after it.
-    pub(crate) fn forward(
-        &self,
-        x: Tensor,
-        attend: &mut impl FnMut(&Attention, &Tensor) -> Result<Tensor>,
-    ) -> Result<Tensor> {
-        let queries = self.q.forward(&self.norms.enter(&x)?)?;
-        self.norms.leave(&x, self.output.forward(&attend(&self.attention, &queries)?)?)
-    }
 }

@@ -5,7 +5,7 @@ use candle_core::{Device, Result, Tensor};
 use worker::engine::{self};
 
 use crate::attention::Attention;
-use crate::audio::Cross;
+use crate::cross::Cross;
 use crate::experts::{self, Feed};
 use crate::kernels::Kernels;
 use crate::linear::Linear;

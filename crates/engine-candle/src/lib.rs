@@ -5,6 +5,7 @@ mod audio;
 mod bench;
 mod blocks;
 mod cpu;
+mod cross;
 mod decoder;
 mod elements;
 mod encoder;

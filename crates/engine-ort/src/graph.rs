@@ -10,7 +10,7 @@ use worker::engine::{
 };
 
 use crate::Ort;
-use crate::model::Running;
+use crate::running::Running;
 use crate::runtime::{Library, Optimization, Options, framework, session_builder};
 
 pub(crate) struct GraphSession {

@@ -9,7 +9,7 @@ use ort::session::IoBinding;
 use ort::value::{DynTensor, Tensor};
 use worker::engine::{Device, ProfileEvent, Result};
 
-use crate::model::{self, Running};
+use crate::running::Running;
 use crate::runtime::{self, Options};
 
 /// What computes it, for people.
@@ -67,7 +67,7 @@ impl Hearing {
 
     /// The events of its profile, which ends.
     pub(crate) fn profile(&mut self) -> Result<Vec<ProfileEvent>> {
-        let mut events = model::profile(&mut self.running)?.events;
+        let mut events = self.running.profile()?.events;
         for part in events.iter_mut().filter_map(|event| event.part.as_mut()) {
             *part = format!("audio {part}").into();
         }

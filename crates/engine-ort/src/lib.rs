@@ -4,6 +4,7 @@ mod encoder;
 mod graph;
 mod hearing;
 mod model;
+mod running;
 mod runtime;
 mod sequences;
 #[cfg(test)]
@@ -23,8 +24,9 @@ use worker::engine::{
 
 use crate::encoder::Encoder;
 use crate::graph::GraphSession;
+use crate::model::Model;
 pub use crate::model::location;
-use crate::model::{Model, Running};
+use crate::running::Running;
 use crate::runtime::{Optimization, framework};
 use crate::sequences::Sequences;
 
@@ -148,7 +150,7 @@ impl InferenceEngine for Ort {
     }
 
     fn end_profile(&mut self) -> Result<Profile> {
-        let mut profile = model::profile(self.body.running_mut())?;
+        let mut profile = self.body.running_mut().profile()?;
         if let Body::Decoder(decoder) = &mut self.body
             && let Some(hearing) = &mut decoder.model.hearing
         {

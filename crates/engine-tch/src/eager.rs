@@ -5,12 +5,12 @@ use tch::{TchError, Tensor};
 use worker::engine::Result;
 
 use crate::attend::{Heads, Manner};
-use crate::audio::{Cross, Ear};
+use crate::cross::Cross;
 use crate::experts::{self, Feed};
 use crate::layer;
 use crate::layout::Layout;
 use crate::linear::Linear;
-use crate::norm::{Residual, RmsNorm, SublayerNorms, blocks, elementary_rms_norm, rms_weight};
+use crate::norm::{Residual, RmsNorm, SublayerNorms, elementary_rms_norm, rms_weight};
 use crate::reader::Reader;
 use crate::rotation::Rotation;
 use crate::sequences::Step;
@@ -28,7 +28,7 @@ impl Layer {
     pub(crate) fn read(
         reader: &Reader,
         config: &ModelConfig,
-        (index, ear): (usize, Option<&Ear>),
+        (index, heard): (usize, Option<&Tensor>),
     ) -> Result<Layer> {
         let names = config.layer(index);
         let place = |norms| SublayerNorms::read(reader, config, norms, RmsNorm::Elementary);
@@ -58,7 +58,7 @@ impl Layer {
                 manner: Manner::from_config(config, index),
                 epsilon: config.norm_epsilon,
             },
-            cross: Cross::read(reader, config, (index, ear), Layout::Plain)?,
+            cross: Cross::read(reader, config, (index, heard), Layout::Plain)?,
             mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
             feed: Feed::read(reader, config, (index, &names, Layout::Plain), read_mlp)?,
             parallel: config.form.parallel,
@@ -70,7 +70,9 @@ impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
         let norms = [&self.attention_norms, &self.mlp_norms];
         let attention = |x: &Tensor| self.attention.forward(x, step, index);
-        blocks(residual, norms, self.parallel, attention, self.cross.as_ref(), |x| self.feed.forward(x))
+        layer::blocks(residual, norms, self.parallel, attention, self.cross.as_ref(), |x| {
+            self.feed.forward(x)
+        })
     }
 }
 

@@ -5,12 +5,12 @@ use tch::{TchError, Tensor};
 use worker::engine::Result;
 
 use crate::attend::{Attend, Heads, Manner, Qkv};
-use crate::audio::{Cross, Ear};
+use crate::cross::Cross;
 use crate::experts::{self, Feed};
 use crate::layer;
 use crate::layout::Layout;
 use crate::linear::Linear;
-use crate::norm::{Residual, RmsNorm, SublayerNorms, blocks};
+use crate::norm::{Residual, RmsNorm, SublayerNorms};
 use crate::reader::Reader;
 use crate::sequences::{Kinds, Step};
 
@@ -27,7 +27,7 @@ impl Layer {
     pub(crate) fn read(
         reader: &Reader,
         config: &ModelConfig,
-        (index, ear): (usize, Option<&Ear>),
+        (index, heard): (usize, Option<&Tensor>),
         (layout, kinds): (Layout, Kinds),
     ) -> Result<Layer> {
         let names = config.layer(index);
@@ -41,7 +41,7 @@ impl Layer {
                 sinks: names.sinks.as_ref().map(|name| reader.vector(name)).transpose()?,
                 kinds,
             },
-            cross: Cross::read(reader, config, (index, ear), layout)?,
+            cross: Cross::read(reader, config, (index, heard), layout)?,
             mlp_norms: place([&names.mlp_norm, &names.post_mlp_norm])?,
             feed: Feed::read(reader, config, (index, &names, layout), |mlp, names| {
                 Mlp::read(reader, mlp, names, (layout, false))
@@ -55,7 +55,9 @@ impl layer::Layer for Layer {
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError> {
         let norms = [&self.attention_norms, &self.mlp_norms];
         let attention = |x: &Tensor| self.attention.forward(x, step, index);
-        blocks(residual, norms, self.parallel, attention, self.cross.as_ref(), |x| self.feed.forward(x))
+        layer::blocks(residual, norms, self.parallel, attention, self.cross.as_ref(), |x| {
+            self.feed.forward(x)
+        })
     }
 }
 

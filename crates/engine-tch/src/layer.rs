@@ -4,8 +4,9 @@ use bundle::{Activation, ModelConfig, Weights};
 use tch::{Device, TchError, Tensor};
 use worker::engine::Result;
 
+use crate::cross::Cross;
 use crate::linear::Linear;
-use crate::norm::Residual;
+use crate::norm::{Residual, SublayerNorms};
 use crate::reader::Reader;
 use crate::sequences::Step;
 
@@ -13,6 +14,31 @@ use crate::sequences::Step;
 pub(crate) trait Layer {
     /// Adds the layer's output to `residual`, and its keys and values to the cache.
     fn forward(&self, residual: &mut Residual, step: &mut Step, index: usize) -> Result<(), TchError>;
+}
+
+/// Both blocks of a layer: one after the other, with the attention to audio between them in a model that hears, or both
+/// on the same stream, where a second block without a norm of its own takes the first one's input.
+pub(crate) fn blocks(
+    residual: &mut Residual,
+    norms: [&SublayerNorms; 2],
+    parallel: bool,
+    attention: impl FnOnce(&Tensor) -> Result<Tensor, TchError>,
+    cross: Option<&Cross>,
+    feed: impl FnOnce(&Tensor) -> Result<Tensor, TchError>,
+) -> Result<(), TchError> {
+    let [first, second] = norms;
+    let entered = first.enter(residual)?;
+    let beside = match (parallel, &second.before) {
+        (false, _) => None,
+        (true, None) => Some(entered.shallow_clone()),
+        (true, Some(norm)) => Some(norm.forward(residual)?),
+    };
+    first.leave(residual, attention(&entered)?)?;
+    if let Some(cross) = cross {
+        cross.forward(residual)?;
+    }
+    let entered = beside.map_or_else(|| second.enter(residual), Ok)?;
+    second.leave(residual, feed(&entered)?)
 }
 
 pub(crate) fn activate(x: &Tensor, activation: Activation) -> Result<Tensor, TchError> {

@@ -3,6 +3,7 @@
 
 mod attend;
 mod audio;
+mod cross;
 mod eager;
 mod encoder;
 mod experts;

@@ -79,11 +79,12 @@ impl Model {
         let head = Linear::head(&reader, &config.lm_head(), config.lm_head_bias(), layout)?;
         let embedding = Embedding::read(&reader, &config, &head)?;
         let ear = Ear::read(&reader, &config, settings, kinds.single)?;
+        let heard = ear.as_ref().map(|ear| &ear.heard);
         let layer = |index| -> Result<Box<dyn Layer>> {
             if !fused {
-                return Ok(Box::new(eager::Layer::read(&reader, &config, (index, ear.as_ref()))?));
+                return Ok(Box::new(eager::Layer::read(&reader, &config, (index, heard))?));
             }
-            let layer = fused::Layer::read(&reader, &config, (index, ear.as_ref()), (layout, kinds))?;
+            let layer = fused::Layer::read(&reader, &config, (index, heard), (layout, kinds))?;
             Ok(match torchscript {
                 Some(true) => Box::new(scripted::Layer::compile(layer, &config)?),
                 _ => Box::new(layer),

@@ -4,7 +4,6 @@ use bundle::{ModelConfig, NormNames};
 use tch::{Kind, TchError, Tensor};
 use worker::engine::Result;
 
-use crate::audio::Cross;
 use crate::framework;
 use crate::reader::Reader;
 
@@ -197,31 +196,6 @@ impl SublayerNorms {
         }
         residual.add(&added)
     }
-}
-
-/// Both blocks of a layer: one after the other, with the attention to audio between them in a model that hears, or both
-/// on the same stream, where a second block without a norm of its own takes the first one's input.
-pub(crate) fn blocks(
-    residual: &mut Residual,
-    norms: [&SublayerNorms; 2],
-    parallel: bool,
-    attention: impl FnOnce(&Tensor) -> Result<Tensor, TchError>,
-    cross: Option<&Cross>,
-    feed: impl FnOnce(&Tensor) -> Result<Tensor, TchError>,
-) -> Result<(), TchError> {
-    let [first, second] = norms;
-    let entered = first.enter(residual)?;
-    let beside = match (parallel, &second.before) {
-        (false, _) => None,
-        (true, None) => Some(entered.shallow_clone()),
-        (true, Some(norm)) => Some(norm.forward(residual)?),
-    };
-    first.leave(residual, attention(&entered)?)?;
-    if let Some(cross) = cross {
-        cross.forward(residual)?;
-    }
-    let entered = beside.map_or_else(|| second.enter(residual), Ok)?;
-    second.leave(residual, feed(&entered)?)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use torch_sys::C_tensor;
 use worker::engine::{EngineError, Result, Settings};
 
 use crate::attend::Qkv;
-use crate::audio::Cross;
+use crate::cross::Cross;
 use crate::experts::Feed;
 use crate::layer;
 use crate::norm::{Norm, Residual};

@@ -10,8 +10,9 @@ use bundle::{Element, ModelConfig, TensorSpec};
 use serde_json::json;
 
 use crate::PrepareError;
-use crate::huggingface::directory_name;
-use crate::model::{Document, Model, SourceFile, TOKENIZER, Tensors, WEIGHTS, decode, matrix, most_common};
+use crate::model::{
+    Document, Model, SourceFile, TOKENIZER, Tensors, WEIGHTS, decode, directory_name, matrix, most_common,
+};
 
 pub(crate) const MODEL: &str = "model.bin";
 

@@ -11,7 +11,7 @@ use crate::PrepareError;
 use crate::elsewhere::{instead, one_file};
 use crate::model::{
     self, CONFIG, Document, Model, SourceFile, TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, Tensors, WEIGHTS,
-    check_layers, decode, matrix, most_common, parse, transpose,
+    check_layers, decode, directory_name, matrix, most_common, parse, transpose,
 };
 use crate::modules::{self, Processing};
 use crate::names::{described, foreign, has_text_part, is_buffer, is_head, parts, plain, sees, source_rows};
@@ -160,13 +160,6 @@ fn pooled_body(config: &Value) -> Option<Value> {
     let mut config = config.clone();
     config["architectures"] = serde_json::json!([body]);
     Some(config)
-}
-
-pub(crate) fn directory_name(directory: &Path) -> String {
-    // `.` and `..` must be resolved to get a name.
-    let full = directory.canonicalize();
-    let full = full.as_deref().unwrap_or(directory);
-    full.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The config.json of a directory, known to describe a model that is supported.

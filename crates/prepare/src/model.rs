@@ -97,6 +97,13 @@ pub(crate) fn matrix(spec: &TensorSpec) -> (usize, usize) {
     }
 }
 
+pub(crate) fn directory_name(directory: &Path) -> String {
+    // `.` and `..` must be resolved to get a name.
+    let full = directory.canonicalize();
+    let full = full.as_deref().unwrap_or(directory);
+    full.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 pub(crate) struct SourceFile {
     path: PathBuf,
     /// As named within the model's directory.
