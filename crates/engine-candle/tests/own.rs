@@ -81,7 +81,8 @@ fn models_that_hear_conform() {
 
 #[test]
 fn models_that_hear_follow_in_fewer_bits() {
-    let quantised = [Precision::Int8, Precision::Int4].map(|precision| (precision, 0.1));
+    // The rows of the encoder are rounded to 8 bits, too, and so is what attends to them (0.14).
+    let quantised = [Precision::Int8, Precision::Int4].map(|precision| (precision, 0.2));
     check_speech_in_fewer_bits::<Own>(&[&TOLERANCES[..], &quantised].concat());
 }
 

@@ -332,6 +332,12 @@ fn continued(args: &RunArgs) -> Result<u8> {
 
 fn generate(args: &RunArgs, single: &Single) -> Result<u8> {
     args.check(&[RunTask::Generate])?;
+    if single.bundle.config().audio.is_some() {
+        let name = &single.bundle.manifest().name;
+        return Err(Failure::usage(format!(
+            "{name} hears, and continues no text alone: leave out --task generate"
+        )));
+    }
     if args.seed.is_some() && args.sampling.temperature.is_none() {
         return Err(Failure::usage("--seed is for drawn tokens: give --temperature, too"));
     }

@@ -25,9 +25,10 @@ const GRACE: Duration = Duration::from_millis(300);
 /// Time between two looks.
 const STEP: Duration = Duration::from_millis(5);
 
-/// Longest hunt for processes to kill, and how long none is seen before it ends.
+/// Longest hunt for processes to kill, and how long none is seen before it ends: on a busy machine one may wait as long for
+/// a CPU, and then renew itself.
 const HUNT: Duration = Duration::from_secs(1);
-const SILENCE: Duration = Duration::from_millis(20);
+const SILENCE: Duration = Duration::from_millis(100);
 
 /// Looks for processes outside of the worker's group that have to be stopped, too.
 const STOPS: usize = 20;
