@@ -73,15 +73,19 @@ fn comparison(args: &CompareArgs) -> Result<(Planned, Format)> {
 fn comparisons(command: &str, request: &Request, each: &[Request], places: &Places) -> Result<Planned> {
     let resolved = |request: &Request| -> Result<Comparison> {
         let draft = resolve::draft(request, places)?;
-        Ok(Comparison::new(Settings::new(), Ok(Resolved::new(&draft, encodes(request, places)?))))
+        Ok(Comparison::new(Settings::new(), Ok(Resolved::new(&draft, kind(request, places)?))))
     };
     let comparisons: Result<Vec<Comparison>> = each.iter().map(resolved).collect();
     Ok(Planned::new(command, request.to_json(), comparisons?))
 }
 
-/// Whether the model turns texts into vectors or scores. Nothing is fetched for that.
-fn encodes(request: &Request, places: &Places) -> Result<bool> {
-    if request.model().starts_with("hf:") { Ok(false) } else { provision::encodes(places, request.model()) }
+/// Whether the model turns texts into vectors or scores, and whether it hears. Nothing is fetched for that.
+fn kind(request: &Request, places: &Places) -> Result<(bool, bool)> {
+    let model = request.model();
+    if model.starts_with("hf:") {
+        return Ok((false, false));
+    }
+    Ok((provision::encodes(places, model)?, provision::hears(places, model)?))
 }
 
 fn study(asked: &StudyRequest, args: &CompareArgs) -> Result<(Planned, Format)> {
@@ -97,7 +101,7 @@ fn cells(asked: &StudyRequest, study: &StudyPlan, places: &Places) -> Result<Pla
     let mut failures = Vec::new();
     for planned in &study.cells {
         let plan = match resolve::draft(&planned.request, places) {
-            Ok(draft) => Ok(Resolved::new(&draft, encodes(&planned.request, places)?)),
+            Ok(draft) => Ok(Resolved::new(&draft, kind(&planned.request, places)?)),
             Err(failure) => {
                 let reason = failure.to_string();
                 failures.push(failure);
@@ -254,11 +258,11 @@ impl Comparison {
 }
 
 impl Resolved {
-    fn new(draft: &Draft, encodes: bool) -> Resolved {
+    fn new(draft: &Draft, (encodes, hears): (bool, bool)) -> Resolved {
         let request = &draft.request;
         // These texts are others by default.
-        let is_graph = configs::is_onnx(request.model()) || !request.graph.is_default();
-        let has_own = is_graph || encodes && request.prompts == PromptSource::Usual;
+        let is_graph = !hears && (configs::is_onnx(request.model()) || !request.graph.is_default());
+        let has_own = is_graph || hears || encodes && request.prompts == PromptSource::Usual;
         Resolved {
             model: request.model().to_owned(),
             contenders: draft.contenders.clone(),
@@ -268,12 +272,17 @@ impl Resolved {
             prompts: if has_own { Vec::new() } else { prompts(draft) },
             batch: draft.batch(),
             context: draft.lengths.context,
-            new_tokens: if encodes || is_graph { 0 } else { draft.lengths.new_tokens },
+            // A transcript has as many as are heard.
+            new_tokens: if encodes || is_graph || hears { 0 } else { draft.lengths.new_tokens },
             encoding: encodes.then(|| encode::planned(request)),
-            inputs: is_graph.then(|| {
+            inputs: (is_graph || hears).then(|| {
                 let given: Vec<&str> = request.graph.inputs.keys().map(String::as_str).collect();
-                let given = if given.is_empty() { "none".to_owned() } else { given.join(", ") };
-                format!("given: {given}; the others are drawn")
+                match (hears, given.is_empty()) {
+                    (true, true) => "the bundled recording".to_owned(),
+                    (true, false) => format!("recordings: {}", given.join(", ")),
+                    (false, true) => "given: none; the others are drawn".to_owned(),
+                    (false, false) => format!("given: {}; the others are drawn", given.join(", ")),
+                }
             }),
             rounds: Some(draft.rounds),
             iterations: draft.iterations(),

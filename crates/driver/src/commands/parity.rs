@@ -44,7 +44,9 @@ pub(crate) fn parity(args: &ParityArgs) -> Result<u8> {
     results.write(ENVIRONMENT, results::pretty(&environment));
     results.write(PLAN, results::plan_text(&plan, &model));
     let session = Session::new(&plan, &bundle, &places, results, args.here.quiet)?;
-    let prose = (!encodes).then(|| texts::text_bundled(&places, &bundle));
+    // What hears predicts no text alone.
+    let is_predicted = !encodes && bundle.config().audio.is_none();
+    let prose = is_predicted.then(|| texts::text_bundled(&places, &bundle));
     let (found, evidence, mut results) = session.parity(prose)?;
     let directory = results.directory().display().to_string();
     let report = ParityReport::new(&Facts { environment, plan, model, evidence, results: directory }, found);

@@ -126,14 +126,19 @@ impl Single {
     }
 }
 
-/// Refuses an ONNX file where a model of texts is needed.
+/// Refuses an ONNX file, and a model that hears, where a model of texts is needed.
 pub(super) fn of_texts(bundle: &Bundle) -> Result<()> {
-    match bundle.config().graph {
+    let (config, name) = (bundle.config(), &bundle.manifest().name);
+    if config.audio.is_some() {
+        return Err(Failure::usage(format!(
+            "{name} hears, and takes no text alone: `photofinish compare` measures it, `photofinish run` prints a transcript"
+        )));
+    }
+    match config.graph {
         None => Ok(()),
         Some(_) => Err(Failure::usage(format!(
-            "{} is an ONNX file, which has no texts: `photofinish compare` measures it, `photofinish run --output DIR` \
-             writes its outputs",
-            bundle.manifest().name
+            "{name} is an ONNX file, which has no texts: `photofinish compare` measures it, `photofinish run --output DIR` \
+             writes its outputs"
         ))),
     }
 }
@@ -332,12 +337,6 @@ fn continued(args: &RunArgs) -> Result<u8> {
 
 fn generate(args: &RunArgs, single: &Single) -> Result<u8> {
     args.check(&[RunTask::Generate])?;
-    if single.bundle.config().audio.is_some() {
-        let name = &single.bundle.manifest().name;
-        return Err(Failure::usage(format!(
-            "{name} hears, and continues no text alone: leave out --task generate"
-        )));
-    }
     if args.seed.is_some() && args.sampling.temperature.is_none() {
         return Err(Failure::usage("--seed is for drawn tokens: give --temperature, too"));
     }
@@ -361,7 +360,7 @@ fn generate(args: &RunArgs, single: &Single) -> Result<u8> {
 /// Prints what is heard in each recording, from the most likely tokens, up to the end that the model chooses.
 fn transcribe(args: &RunArgs) -> Result<u8> {
     let typed = given(args)?;
-    let single = Single::of_decoder(&args.on, (1, 0))?;
+    let single = Single::resolve(&args.on, (1, 0))?;
     let mut request = single.request.clone();
     args.graph.apply_to(&mut request);
     request.prompts = match (&args.prompt, typed) {
