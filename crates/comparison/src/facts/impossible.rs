@@ -298,6 +298,9 @@ impl Check {
             self.list("output.tokens", row.len(), |asked| asked.tokens);
         }
         self.marks("marks_ns", &case.marks_ns);
+        // Audio is encoded before the first mark.
+        let late = case.heard_ns.filter(|&ns| ns >= case.marks_ns.first());
+        self.refuse("heard_ns", late, format_args!("below {}", case.marks_ns.first()));
         self.output(&case.output, &case.marks_ns);
     }
 
@@ -458,6 +461,12 @@ mod tests {
             let said = said(marks).unwrap();
             assert!(said.ends_with(&format!("marks_ns is {value}")), "{said}");
         }
+        let heard = |heard_ns| {
+            let sample = Sample { marks_ns: Marks(vec![5]), heard_ns, ..Sample::default() };
+            reading(&Event::Sample(sample))
+        };
+        assert_eq!((heard(None), heard(Some(4))), (None, None));
+        assert!(heard(Some(5)).is_some_and(|said| said.ends_with("heard_ns is 5")));
         let steps = |passes_ns: &[u64]| {
             let output = protocol::Output::Steps(protocol::Steps {
                 passes_ns: passes_ns.to_vec(),

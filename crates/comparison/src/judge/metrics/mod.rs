@@ -176,11 +176,7 @@ impl Metric {
 
     /// The metrics with verdicts, each once, in the order of tables. Those that follow another share its verdict.
     pub fn tested(kind: WorkKind) -> Vec<Metric> {
-        let is_tested = |entry: &&Entry| {
-            let is_of_kind = entry.kinds.is_empty() || entry.kinds.contains(&kind);
-            let is_had = is_of_kind || entry.metric.replaced(kind) != entry.metric;
-            Metric::TABLE.contains(&entry.metric) || (entry.error_share > 0.0 && is_had)
-        };
+        let is_tested = |entry: &&Entry| Metric::TABLE.contains(&entry.metric) || entry.error_share > 0.0;
         let mut tested: Vec<Metric> =
             ENTRIES.iter().filter(is_tested).map(|entry| entry.metric.replaced(kind)).collect();
         tested.sort_unstable();
@@ -245,7 +241,9 @@ impl Metric {
     }
 
     fn in_tables(self, kind: WorkKind) -> Metric {
-        if Selection::new(kind).replaces_in_tables { self.replaced(kind) } else { self }
+        let selection = Selection::new(kind);
+        let replaced = if selection.replaces_in_tables { self.replaced(kind) } else { self };
+        selection.shown_for(replaced)
     }
 
     /// The figure of one request, in the metric's unit. `None` for a metric that requests do not have, and for too few

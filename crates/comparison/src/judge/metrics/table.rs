@@ -394,8 +394,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         kinds: SPEECH,
         title: "Encoder (ms)",
         words: "time to encode audio",
-        error_share: 0.1,
-        phrases: told("encodes audio", "faster", "encodes audio fastest", "encode audio equally fast"),
         ..entry(Metric::EncoderTime, Source::Mean(|request| Some(ms(request.sample.heard_ns?))))
     },
 ];

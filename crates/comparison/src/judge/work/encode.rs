@@ -28,6 +28,7 @@ pub(super) const BOTH: Selection = Selection {
         (Total, SingleText),
     ],
     replaces_in_tables: true,
+    shown: &[],
     follows: &[],
 };
 
@@ -39,6 +40,7 @@ pub(super) const MANY: Selection = Selection {
         (PrefillThroughput, EncodedTokens),
     ],
     replaces_in_tables: true,
+    shown: &[],
     follows: &[(Total, EncodingThroughput)],
 };
 
@@ -51,6 +53,7 @@ pub(super) const SINGLE: Selection = Selection {
         (Total, SingleText),
     ],
     replaces_in_tables: true,
+    shown: &[],
     follows: &[],
 };
 

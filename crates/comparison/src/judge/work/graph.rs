@@ -23,6 +23,7 @@ pub(super) const RUNS: Selection = Selection {
         (Total, RunTime),
     ],
     replaces_in_tables: true,
+    shown: &[],
     follows: &[(RunTime, RunThroughput)],
 };
 
@@ -36,6 +37,7 @@ pub(super) const AUDIO: Selection = Selection {
         (Total, RealTimeFactor),
     ],
     replaces_in_tables: true,
+    shown: &[],
     follows: &[(RunTime, RunThroughput), (RealTimeFactor, RunThroughput)],
 };
 
