@@ -116,13 +116,19 @@ impl Single {
         Ok(outcome)
     }
 
-    /// Runs work of one case to its end, and returns its output.
-    pub(super) fn answer(&self, work: Work) -> Result<Option<Output>> {
+    /// Runs work to its end, and returns the output of each case.
+    fn answers(&self, work: Work) -> Result<Vec<Output>> {
         let outcome = self.run(false, Task::Answer(Answer { work, parity: None }))?;
-        Ok(outcome.events.into_iter().find_map(|event| match event {
-            Event::Answered(answered) => answered.outputs.into_iter().next(),
+        let answered = outcome.events.into_iter().find_map(|event| match event {
+            Event::Answered(answered) => Some(answered.outputs),
             _ => None,
-        }))
+        });
+        Ok(answered.unwrap_or_default())
+    }
+
+    /// The same of one case.
+    pub(super) fn answer(&self, work: Work) -> Result<Option<Output>> {
+        Ok(self.answers(work)?.into_iter().next())
     }
 }
 
@@ -375,22 +381,35 @@ fn transcribe(args: &RunArgs) -> Result<u8> {
         let name = &single.bundle.manifest().name;
         return Err(Failure::usage(format!("{name} does not hear: leave out --task transcribe")));
     }
-    for recording in speech::prompts(&request, &single.bundle, &single.places, &heard.text)? {
-        let new_tokens = speech::new_tokens(config, recording.tokens.len(), args.new_tokens);
-        plan::work::check_context(recording.tokens.len(), new_tokens, config)?;
-        let audio = recording.audio.as_ref().map(|audio| Heard { file: audio.file.clone(), turn: 0 });
-        let prompts = vec![recording.tokens.clone()];
-        let output = single.answer(Work::Generate(GenerateWork {
-            cases: vec![Case { prompts, audio, ..Case::default() }],
-            new_tokens,
-            decode: Decode::Greedy,
-            kv_cache: KvCache::On,
-            prefill_chunk: None,
-        }))?;
-        let tokens = output.as_ref().map_or(&[][..], |output| speech::spoken(output, end));
+    let recordings = speech::prompts(&request, &single.bundle, &single.places, &heard.text)?;
+    let prompt = recordings.first().map_or(0, |recording| recording.tokens.len());
+    let new_tokens = speech::new_tokens(config, prompt, args.new_tokens);
+    plan::work::check_context(prompt, new_tokens, config)?;
+    let case = |recording: &plan::Prompt| Case {
+        prompts: vec![recording.tokens.clone()],
+        audio: recording.audio.as_ref().map(|audio| Heard { file: audio.file.clone(), turn: 0 }),
+        ..Case::default()
+    };
+    let outputs = single.answers(Work::Generate(GenerateWork {
+        cases: recordings.iter().map(case).collect(),
+        new_tokens,
+        decode: Decode::Greedy,
+        kv_cache: KvCache::On,
+        prefill_chunk: None,
+    }))?;
+    let label = &single.contender.label;
+    if outputs.len() != recordings.len() {
+        return Err(Failure::failed(format!("{label} did not transcribe every recording")));
+    }
+    for (recording, output) in recordings.into_iter().zip(&outputs) {
+        let tokens = speech::spoken(output, end);
         if tokens.is_empty() {
-            let (label, name) = (&single.contender.label, &recording.name);
-            protocol::say!("{label} heard no words in {name}");
+            protocol::say!("{label} heard no words in {}", recording.name);
+        } else if tokens.len() == new_tokens && args.new_tokens.is_none() {
+            protocol::say!(
+                "{}: cut off after {new_tokens} tokens, the most that a transcript has",
+                recording.name
+            );
         }
         heard.tokens = recording.tokens;
         heard.print(&single, tokens, args.format, None)?;

@@ -23,6 +23,7 @@ const MOST: u64 = 1 << 30;
 /// What a transcript begins with, in a model of many languages, and in one of English; a prompt may say otherwise.
 const BEGIN: &str = "<|startoftranscript|><|en|><|transcribe|><|notimestamps|>";
 const BEGIN_ENGLISH: &str = "<|startoftranscript|><|notimestamps|>";
+/// Tokens of a model of many languages, at least (openai/whisper, `is_multilingual`).
 const VOCABULARY_OF_LANGUAGES: usize = 51_865;
 const END: &str = "<|endoftext|>";
 
@@ -91,7 +92,7 @@ pub(crate) fn prompts(
 }
 
 /// What every transcript begins with: text, if it has any, and tokens.
-pub(crate) fn beginning(
+fn beginning(
     source: &PromptSource,
     config: &ModelConfig,
     tokenizer: &Text,
@@ -184,7 +185,7 @@ pub(crate) fn spoken(output: &Output, end: Option<u32>) -> &[u32] {
 // WhisperFeatureExtractor): power of a short-time Fourier transform with Hann windows, in mel bands, as a logarithm.
 
 /// `[bands, frames]` of at most as many samples as the frames have; silence follows them.
-pub(crate) fn spectrogram(samples: &[f32], audio: Audio) -> Vec<f32> {
+fn spectrogram(samples: &[f32], audio: Audio) -> Vec<f32> {
     const BINS: usize = Audio::WINDOW / 2 + 1;
     let half = Audio::WINDOW / 2;
     let length = audio.frames * Audio::HOP;
