@@ -24,7 +24,7 @@ pub(crate) struct Ear {
     final_norm: Norm,
     pub(crate) layout: Layout,
     options: (Kind, Device),
-    /// Of keys and values, for each layer of the decoder.
+    /// What makes keys and values, for each layer of the decoder.
     kv: Vec<Linear>,
     /// `[layers, keys or values, heads, positions, dimension]`: the layers have views of it.
     pub(crate) heard: Tensor,

@@ -307,7 +307,7 @@ fn weight_storage(layout: Layout, device: tch::Device, emulated: bool) -> String
         (Layout::ByRow, _) => "two copies in memory, one of them packed; embedding mapped",
         (Layout::Converted, _) => "mapped; converted to f32 for every product",
         (_, tch::Device::Cpu) if emulated => "f32 copy; embedding mapped",
-        (Layout::Int8, _) => "mapped; codes that no aligned load can read, copied",
+        (Layout::Int8, _) => "mapped; codes are copied where no aligned load can read them",
         (_, tch::Device::Cpu) => "mapped",
         _ => "copied to the device",
     };

@@ -196,7 +196,7 @@ fn by_parts(
     Tensor::f_cat(&parts, 1)
 }
 
-/// Of the codes of which the kernel loads 16 at once. In a file they may follow an odd number of scales.
+/// Bytes to which codes are aligned for a kernel that loads 16 at once. In a file they may follow an odd number of scales.
 const INT8_ALIGNMENT: usize = 16;
 
 /// Weights with one scale per output.

@@ -113,7 +113,7 @@ struct Variable {
     shape: Vec<usize>,
     /// Within the file.
     range: Range<usize>,
-    /// Of a variable without a shape.
+    /// The value of a variable without a shape.
     number: Option<usize>,
 }
 

@@ -66,7 +66,7 @@ pub(super) const ENCODER: Parts = Parts {
 };
 
 pub(super) fn whisper(fields: &Fields<'_>) -> Result<ModelConfig, BundleError> {
-    // The encoder is told by the fields below; lists of tokens are for a sampler.
+    // The fields below describe the encoder; lists of tokens are for a sampler.
     fields.ignore(&[
         "is_encoder_decoder",
         "num_hidden_layers",

@@ -31,7 +31,7 @@ pub fn operator(products: Products) -> &'static str {
 /// One of the two products of all experts.
 struct Part {
     name: String,
-    /// Of all experts, one after the other.
+    /// Those of all experts, one after the other.
     linear: LinearNames,
     /// `[experts, out, in]`
     shape: [usize; 3],

@@ -21,7 +21,7 @@ pub(crate) struct Generating<'a, E> {
     callers: Callers<'a, E>,
     pace: Pace,
     audio: Audio,
-    /// Of the spectrograms that the model hears; 0 if it hears none.
+    /// Bands of the spectrograms that the model hears; 0 if it hears none.
     bands: usize,
     chosen: Chosen,
     /// That of the request under way.
