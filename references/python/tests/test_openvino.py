@@ -36,6 +36,14 @@ def bucket(apart, buckets=32, distance=128):
 
 
 @unittest.skipUnless(IS_HERE, "OpenVINO is not installed")
+class OfItsImport(unittest.TestCase):
+    def test_it_sends_no_message(self):
+        from openvino.tools import ovc
+
+        self.assertEqual(type(ovc.telemetry).__module__, "openvino.tools.ovc.telemetry_stub")
+
+
+@unittest.skipUnless(IS_HERE, "OpenVINO is not installed")
 class OfAnEncoder(unittest.TestCase):
     def inputs(self, pooling, types=None, **encoder):
         arrays = openvino_encoder.inputs(TEXTS, types, {**ENCODER, **encoder}, pooling)
