@@ -183,10 +183,14 @@ type Shape = (&'static str, Option<&'static str>, fn() -> Value);
 /// By size. `llama-tiny` and `bert-tiny` have no published originals: small enough for tests, wide enough for every
 /// precision.
 /// `llama-tiny-long` has room for passes in which attention is most of the work.
-const SHAPES: [Shape; 19] = [
+const SHAPES: [Shape; 20] = [
     ("bert-tiny", None, || bert([64, 128, 2, 4], 256)),
     ("llama-tiny", None, || llama([64, 128, 2, 4, 2], (256, 256))),
     ("llama-tiny-long", None, || llama([64, 128, 2, 4, 2], (256, 2048))),
+    // As llama2.c's stories15M: a round of two processes takes a second, so that many are recorded.
+    ("llama-15m", None, || {
+        with(llama([288, 768, 6, 6, 6], (32_000, 256)), json!({ "tie_word_embeddings": true }))
+    }),
     ("minilm-l6", Some("sentence-transformers/all-MiniLM-L6-v2"), || bert([384, 1536, 6, 12], 30_522)),
     ("bert-base", Some("google-bert/bert-base-uncased"), || bert([768, 3072, 12, 12], 30_522)),
     ("gpt2-124m", Some("openai-community/gpt2"), gpt2_124m),
