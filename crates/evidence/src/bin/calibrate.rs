@@ -7,7 +7,7 @@ use evidence::calibrate::kept::Kept;
 use evidence::calibrate::page::Options;
 use evidence::calibrate::page::{self, Table};
 use evidence::calibrate::recorded::{self, Recording};
-use evidence::calibrate::studies;
+use evidence::calibrate::{rules, studies};
 
 /// Hold the statistics against simulated comparisons whose truth is known
 ///
@@ -21,9 +21,9 @@ struct Cli {
     /// Seed of everything random: the same seed gives the same page
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    /// The page
-    #[arg(long, value_name = "FILE", default_value = "docs/evidence/calibration.md")]
-    output: PathBuf,
+    /// The page [default: docs/evidence/calibration.md, with --rules decision-rules.md]
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
     /// Results directories whose rounds are drawn from; COMMIT:DIR has the journal that DIR had at a commit
     #[arg(long, value_name = "DIR", num_args = 1.., default_values = studies::PUBLISHED)]
     journals: Vec<String>,
@@ -31,6 +31,12 @@ struct Cli {
     /// plays them
     #[arg(long, value_name = "DIR", num_args = 1..)]
     record: Vec<PathBuf>,
+    /// Decision rules of other tools beside ours, on the same recordings; it installs their packages with pip
+    #[arg(long)]
+    rules: bool,
+    /// With --rules --record: what was going on meanwhile, such as "beside a build"; the runs are added
+    #[arg(long, value_name = "NAME", requires_all = ["rules", "record"])]
+    weather: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -41,6 +47,9 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<ExitCode> {
+    if cli.rules {
+        return of_rules(cli);
+    }
     if !cli.record.is_empty() {
         return record(&cli.record);
     }
@@ -49,9 +58,21 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     let tables = studies::all(&options, &kept);
     let page = page::render(&options, &tables);
     print!("{page}");
-    write(&cli.output, page.as_bytes())?;
+    write(cli.output.as_deref().unwrap_or(Path::new("docs/evidence/calibration.md")), page.as_bytes())?;
     let failed: usize = tables.iter().map(Table::failed).sum();
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn of_rules(cli: &Cli) -> Result<ExitCode> {
+    if !cli.record.is_empty() {
+        let weather = cli.weather.as_deref().context("--record with --rules needs --weather NAME")?;
+        rules::record(weather, &cli.record)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let page = rules::page(&rules::environment()?, cli.seed)?;
+    print!("{page}");
+    write(cli.output.as_deref().unwrap_or(Path::new("docs/evidence/decision-rules.md")), page.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Where the recordings of the repository are.

@@ -6,6 +6,7 @@
 pub mod kept;
 pub mod page;
 pub mod recorded;
+pub mod rules;
 pub mod simulated;
 pub mod studies;
 pub mod uneven;

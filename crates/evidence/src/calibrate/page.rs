@@ -159,7 +159,7 @@ pub fn render(options: &Options, tables: &[Table]) -> String {
 }
 
 /// A line of prose as lines of at most 120 columns; a row of a table as it is.
-fn wrapped(line: &str) -> String {
+pub(crate) fn wrapped(line: &str) -> String {
     if line.starts_with('|') {
         return line.to_owned();
     }
@@ -373,15 +373,19 @@ impl Share {
         self.hits as f64 / self.of.max(1) as f64
     }
 
-    /// Bounds of the true share: the 95 % score interval (Wilson 1927).
+    /// Bounds of the true share.
     pub fn interval(self) -> (f64, f64) {
-        const Z: f64 = 1.959_963_985;
-        let (count, share) = (self.of.max(1) as f64, self.value());
-        let shrink = 1.0 + Z * Z / count;
-        let centre = (share + Z * Z / (2.0 * count)) / shrink;
-        let reach = Z / shrink * (share * (1.0 - share) / count + (Z / (2.0 * count)).powi(2)).sqrt();
-        ((centre - reach).max(0.0), (centre + reach).min(1.0))
+        score_interval(self.value(), self.of.max(1) as f64)
     }
+}
+
+/// Bounds of the true share where `share` of so many were seen: the 95 % score interval (Wilson 1927).
+pub(crate) fn score_interval(share: f64, count: f64) -> (f64, f64) {
+    const Z: f64 = 1.959_963_985;
+    let shrink = 1.0 + Z * Z / count;
+    let centre = (share + Z * Z / (2.0 * count)) / shrink;
+    let reach = Z / shrink * (share * (1.0 - share) / count + (Z / (2.0 * count)).powi(2)).sqrt();
+    ((centre - reach).max(0.0), (centre + reach).min(1.0))
 }
 
 pub fn mean(values: &[f64]) -> f64 {
