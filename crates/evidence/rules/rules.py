@@ -43,7 +43,7 @@ def slower(a, b):
     return int(numpy.sign(b - a))
 
 
-@rule("two means, 2 %", "what a gate of CI does (CodSpeed's study of it: `codspeed.io/blog`, false alarms of a 2 % gate)",
+@rule("two means, 2 %", "what a gate of CI does (codspeed.io/blog/benchmarks-in-ci-without-noise, 2025)",
       "the means of all requests differ by more than 2 %")
 def two_means(a, b):
     ratio = requests(b).mean() / requests(a).mean()
@@ -99,7 +99,7 @@ def mann_whitney(a, b):
 
 
 @rule("least of N, 5 %", "delta-io/delta-kernel-rs pull request 2725",
-      "the fastest requests differ by more than 5 %")
+      "the fastest requests differ by more than 5 %; its second condition, on error bars, is left out")
 def least(a, b):
     ratio = requests(b).min() / requests(a).min()
     return slower(1, ratio) if max(ratio, 1 / ratio) > 1.05 else 0

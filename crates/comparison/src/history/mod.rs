@@ -353,6 +353,9 @@ pub struct Settings {
     pub noise_accepted: Option<String>,
     /// Whether this was only a first look (`--quick`, or a suite of that kind).
     pub quick: bool,
+    /// Seconds that a round of all its contenders took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_s: Option<f64>,
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }

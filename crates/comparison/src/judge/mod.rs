@@ -6,6 +6,7 @@
 pub(crate) mod clocks;
 pub mod metrics;
 pub mod parity;
+pub mod power;
 pub mod records;
 pub mod regression;
 pub mod report;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use statistics::median_interval;
 
-use crate::facts::evidence::{Probe, Slices};
+use crate::facts::evidence::{Probe, Slices, Stage};
 use crate::facts::run::Environment;
 use crate::history::{Case, Figure, Machine, Parity, Record, SCHEMA, Settings, Verdict};
 use crate::judge::report::memory::Parts;
@@ -103,8 +103,18 @@ fn settings(report: &Report) -> Settings {
         noise_accepted: report.noise_accepted(),
         // A suite for first looks accepts noise without the user asking for it.
         quick: plan.request.quick || (plan.accept_noise && !plan.request.accept_noise),
+        round_s: round_s(report),
         other: Default::default(),
     }
+}
+
+/// Seconds that a round took. Nothing else takes time between the first and the last.
+fn round_s(report: &Report) -> Option<f64> {
+    let rounds = report.rows.iter().map(|row| row.rounds).max().filter(|rounds| *rounds > 0)?;
+    let stages =
+        [Stage::Starts, Stage::Probes, Stage::Requests, Stage::Turns, Stage::Finishing, Stage::Judging];
+    let seconds: f64 = stages.iter().filter_map(|stage| report.time.get(stage)).sum();
+    (seconds > 0.0).then(|| seconds / rounds as f64)
 }
 
 /// The parts of the peak, in bytes, by name.

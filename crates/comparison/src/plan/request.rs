@@ -10,6 +10,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use configs::KernelCache;
 use protocol::{KvCache, finite};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::plan::axes::StudySettings;
 use crate::plan::sweep::usual;
@@ -406,6 +407,12 @@ impl Request {
     /// Whether the request names its prompts: as a suite, a file, texts or tokens.
     pub fn names_prompts(&self) -> bool {
         self.prompts != PromptSource::Usual
+    }
+
+    /// What a plan is registered by in advance: SHA-256 of all that is asked for, with the seed of orders and tokens.
+    pub fn registered(&self, seed: u64) -> String {
+        let text = Request { seed: Some(seed), ..self.clone() }.to_json().to_string();
+        bundle::hexadecimal(&Sha256::digest(text))
     }
 
     /// Reads a request from a file's value. The error names a field that only a newer version knows.

@@ -152,6 +152,9 @@ pub(crate) struct CompareArgs {
     /// With --format markdown: the answer and the table alone
     #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) short: bool,
+    /// Refuse another plan than the one with this digest: `--dry-run --seed N` prints it, to be registered in advance
+    #[arg(long, value_name = "DIGEST", value_parser = digest, help_heading = plan::flags::EVIDENCE, hide_short_help = true)]
+    pub(crate) registered: Option<String>,
     /// Also write inference_metrics.json and .csv with pictures to DIR, in the layout of `history --export`
     #[arg(long, value_name = "DIR", help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) export: Option<PathBuf>,
@@ -228,6 +231,12 @@ pub(crate) struct CellArgs {
 
 /// A part of a study's cells: which, from 1, and of how many.
 pub(crate) type Part = (usize, usize);
+
+/// The first digits of a SHA-256, at least eight.
+fn digest(text: &str) -> Result<String, String> {
+    let is_one = (8..=64).contains(&text.len()) && text.chars().all(|digit| digit.is_ascii_hexdigit());
+    is_one.then(|| text.to_lowercase()).ok_or_else(|| "a digest has 8 to 64 hexadecimal digits".to_owned())
+}
 
 fn parse_switch(text: &str) -> Result<plan::Switch, String> {
     plan::Switch::named(text).ok_or_else(|| "one of cache, jit, precision and fused".into())

@@ -4,14 +4,17 @@ use std::path::{Path, PathBuf};
 
 use bundle::{Bundle, Precision};
 use comparison::facts::Evidence;
+use comparison::facts::run::Environment;
+use comparison::history::{Apart, Record};
 use comparison::judge::Report;
 use comparison::judge::metrics::Metric;
+use comparison::judge::power::{Asked, Power};
 use comparison::judge::records::{self, HISTORY};
 use comparison::judge::report::generate::Times;
 use comparison::judge::report::{Facts, Prepared};
 use comparison::judge::study::StudyReport;
 use comparison::plan::sweep::SweepKind;
-use comparison::plan::{Failure, Request, Result, StudyKind, StudyRequest};
+use comparison::plan::{Contender, Failure, Request, Result, Rounds, StudyKind, StudyRequest};
 use configs::{Published, Suite};
 use render::result::precisions::Precisions;
 use render::{Csv, Exporter, JsonText, Markdown, export};
@@ -50,8 +53,21 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
     precisions(&request, args, &places)
 }
 
-/// Refuses flags that do not go together.
+/// Refuses flags that do not go together, and a plan that is not the registered one.
 pub(super) fn check(args: &CompareArgs) -> Result<()> {
+    if let Some(registered) = &args.registered {
+        let request = args.request.request();
+        let seed = request.seed.ok_or_else(|| {
+            Failure::usage("--registered needs the --seed that the plan was registered with")
+        })?;
+        let own = request.registered(seed);
+        if !own.starts_with(registered.as_str()) {
+            return Err(Failure::usage(format!(
+                "this plan is {own}, and {registered} was registered: something else was asked for, or another seed; \
+                 --dry-run prints a plan and its digest"
+            )));
+        }
+    }
     if args.show_text && !matches!(args.format(), Format::Table | Format::Markdown) {
         return Err(Failure::usage(
             "--show-text writes text: take --format table or markdown; report.json has the tokens",
@@ -224,6 +240,10 @@ pub(crate) fn measure(
     let (plan, bundle) = resolve::resolve(request, places, destination.quiet)?;
     let environment = places::read(places, started.format(&Rfc3339).unwrap_or_default());
     let model = Prepared::new(&bundle);
+    let expected = expected(&plan.request, &plan.contenders, plan.rounds, destination.history, &environment);
+    if let Some(power) = expected.filter(|_| !destination.quiet) {
+        protocol::say!("to expect: {}", power.words());
+    }
     let mut results = Results::create(destination.parent, started, "", SAMPLES)?;
     results.write(ENVIRONMENT, results::pretty(&environment));
     results.write(PLAN, results::plan_text(&plan, &model));
@@ -239,6 +259,30 @@ pub(crate) fn measure(
     let unsaved = save(&report, &facts.evidence, &mut results, destination.history);
     progress.done();
     Ok((report, unsaved))
+}
+
+/// What this comparison can show, by the last runs of its case on this machine; `None` without any.
+pub(super) fn expected(
+    request: &Request,
+    contenders: &[Contender],
+    rounds: Rounds,
+    history: &Path,
+    environment: &Environment,
+) -> Option<Power> {
+    let machine = records::fingerprint(environment);
+    let mut records = crate::history_file::read(&history.join(HISTORY)).ok()?.records;
+    let is_of_its_own = |record: &Record| record.apart().iter().all(|why| *why == Apart::Noisy);
+    records.retain(|record| record.machine.fingerprint == machine && is_of_its_own(record));
+    let first = contenders.first()?;
+    let asked = Asked {
+        model: request.model(),
+        precision: first.precision.name(),
+        device: &request.device,
+        threads: first.threads,
+        contenders: contenders.len(),
+        rounds,
+    };
+    Power::expected(&records, &asked)
 }
 
 pub(crate) fn ended(report: &Report, unsaved: Option<String>) -> Result<u8> {

@@ -19,7 +19,7 @@ use crate::cli::work::{OnArgs, ProfileArgs};
 use crate::cli::{Cli, Command, CompareArgs, Format};
 use crate::measure::resolve::{self, available_threads};
 use crate::measure::results::pretty;
-use crate::measure::{Places, provision};
+use crate::measure::{self, Places, provision};
 use crate::output::print;
 
 pub(super) fn dry_run(cli: &Cli) -> Result<u8> {
@@ -66,7 +66,20 @@ fn comparison(args: &CompareArgs) -> Result<(Planned, Format)> {
         none if none.is_empty() => vec![request.clone()],
         each => each,
     };
-    Ok((comparisons("compare", &request, &each, &places)?, args.format()))
+    let mut planned = comparisons("compare", &request, &each, &places)?;
+    planned.registered = request.seed.map(|seed| request.registered(seed));
+    if planned.registered.is_none() {
+        planned.open.push("with --seed N it has a digest to register in advance".to_owned());
+    }
+    let history = compare::results_dir(args.results_dir.as_ref(), &places);
+    let environment = measure::places::read(&places, String::new());
+    for (request, one) in each.iter().zip(&mut planned.comparisons) {
+        let Some(plan) = &mut one.plan else { continue };
+        let rounds = plan.rounds.unwrap_or(Rounds::Fixed(0));
+        let power = compare::expected(request, &plan.contenders, rounds, &history, &environment);
+        plan.expected = power.map(|power| power.words());
+    }
+    Ok((planned, args.format()))
 }
 
 /// Comparisons of which each must be possible.
@@ -167,6 +180,8 @@ const FRAMEWORKS: &str = "frameworks";
 struct Planned {
     command: String,
     request: Value,
+    /// What to register in advance; `None` where no seed was given, or none is drawn.
+    registered: Option<String>,
     comparisons: Vec<Comparison>,
     /// Sentences on the open points.
     open: Vec<String>,
@@ -200,6 +215,8 @@ struct Resolved {
     rounds: Option<Rounds>,
     /// None where it is left open.
     iterations: Option<u32>,
+    /// What it can show, in words, where runs of its case on this machine are known.
+    expected: Option<String>,
     /// Whether the precision follows from the device.
     #[serde(skip)]
     precision_is_open: bool,
@@ -286,6 +303,7 @@ impl Resolved {
             }),
             rounds: Some(draft.rounds),
             iterations: draft.iterations(),
+            expected: None,
             precision_is_open: request.precisions.is_empty(),
         }
     }
@@ -325,6 +343,7 @@ impl Resolved {
         let iterations =
             self.iterations.map_or("chosen from costs and variances".to_owned(), |count| count.to_string());
         lines.push(("iterations", iterations));
+        lines.extend(self.expected.clone().map(|words| ("to expect", words)));
         lines
     }
 
@@ -393,7 +412,7 @@ impl Planned {
                 open.push(sentence);
             }
         }
-        Planned { command: command.to_owned(), request, comparisons, open }
+        Planned { command: command.to_owned(), request, registered: None, comparisons, open }
     }
 
     /// The values that all comparisons share, then the comparisons, then the open points.
@@ -417,6 +436,9 @@ impl Planned {
                 text += &format!("{:>4}  {}\n", index + 1, comparison.described(says_frameworks));
             }
             text.push('\n');
+        }
+        if let Some(digest) = &self.registered {
+            text += &format!("{:<12}{digest}\n\n", "register");
         }
         self.open.iter().for_each(|sentence| text += &format!("{sentence}\n"));
         text

@@ -136,7 +136,7 @@ impl Comparison<'_> {
 /// Adds the runs of these results directories to the recordings.
 pub fn record(weather: &str, directories: &[PathBuf]) -> Result<()> {
     let mut runs = match Path::new(RECORDED).is_file() {
-        true => read()?,
+        true => read(Path::new(RECORDED))?,
         false => Vec::new(),
     };
     for directory in directories {
@@ -174,8 +174,9 @@ fn seconds(journal: &str) -> Option<f64> {
     ["starts", "requests", "turns", "probes"].iter().map(|stage| stages[stage].as_f64()).sum()
 }
 
-fn read() -> Result<Vec<Weathered>> {
-    let bytes = fs::read(RECORDED).with_context(|| format!("cannot read {RECORDED}"))?;
+fn read(path: &Path) -> Result<Vec<Weathered>> {
+    let cannot = || format!("cannot read {}", path.display());
+    let bytes = fs::read(path).with_context(cannot)?;
     let mut text = String::new();
     GzDecoder::new(&bytes[..])
         .read_to_string(&mut text)
@@ -238,7 +239,7 @@ impl std::fmt::Display for Rate {
 
 /// The page.
 pub fn page(python: &Path, seed: u64) -> Result<String> {
-    let runs = read()?;
+    let runs = read(Path::new(RECORDED))?;
     let mut weathers: Vec<&str> = runs.iter().map(|run| run.weather.as_str()).collect();
     weathers.dedup();
     let mut comparisons = Vec::new();
@@ -286,12 +287,13 @@ pub fn page(python: &Path, seed: u64) -> Result<String> {
     };
     let of_rule = |rule: &Rule| format!("| {} | {} | {} |\n", rule.name, rule.text, rule.source);
     let mut recorded =
-        String::from("| weather | machine | runs | rounds | seconds a round |\n|---|---|---|---|---|\n");
+        String::from("| beside | machine | runs | rounds | minutes of ten rounds |\n|---|---|---|---|---|\n");
     for weather in &weathers {
         let of: Vec<&Weathered> = runs.iter().filter(|run| run.weather == *weather).collect();
         let rounds: usize = of.iter().map(|run| run.recording.rounds.len()).sum();
         let seconds = of.iter().map(|run| run.seconds).sum::<f64>() / of.len() as f64;
-        recorded += &format!("| {weather} | {} | {} | {rounds} | {seconds:.1} |\n", of[0].machine, of.len());
+        let minutes = seconds * ROUNDS as f64 / 60.0;
+        recorded += &format!("| {weather} | {} | {} | {rounds} | {minutes:.1} |\n", of[0].machine, of.len());
     }
     let text = format!(
         "# Ten decision rules on the same recordings\n\n\
@@ -313,7 +315,8 @@ pub fn page(python: &Path, seed: u64) -> Result<String> {
          Another rule is a function of two lists of processes in `crates/evidence/rules/rules.py`.\n\n\
          ## The recordings\n\n{recorded}\n\
          Each run is `photofinish compare --frameworks candle,candle --model synthetic:llama-15m --rounds 60 --new-tokens 16 \
-         --cold-load off --accept-noise`. `cargo xtask calibrate --rules --weather NAME --record DIR…` adds yours.\n",
+         --cold-load off --accept-noise`, on a busy machine also `--threads 1 --warmup 2`. `cargo xtask calibrate --rules \
+         --weather NAME --record DIR…` adds yours.\n",
         table(Schedule::OneAfterAnother),
         table(Schedule::InTurns),
         rules.iter().map(of_rule).collect::<String>(),
@@ -342,4 +345,22 @@ pub fn environment() -> Result<PathBuf> {
     }
     fs::write(&done, wanted)?;
     Ok(python)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arms_have_as_many_processes_and_ours_sees_what_is_large() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let runs = read(&root.join(RECORDED)).unwrap();
+        assert!(runs.iter().all(|run| run.recording.is_of_one() && run.seconds > 0.0));
+        for (schedule, slower) in [(Schedule::OneAfterAnother, 1.0), (Schedule::InTurns, 1.5)] {
+            let one = Comparison { run: &runs[0], from: 3, schedule, slower };
+            let Arms { a, b } = one.arms();
+            assert_eq!((a.len(), b.len()), (ROUNDS, ROUNDS), "{schedule:?}");
+            assert_eq!(one.ours(1), i8::from(slower > 1.0));
+        }
+    }
 }

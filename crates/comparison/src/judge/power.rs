@@ -1,0 +1,209 @@
+//! What a comparison can show, told before it is measured: from the noise and the costs of the last runs on the machine.
+
+use std::collections::BTreeMap;
+
+use statistics::detectable_shift;
+use strum::VariantArray;
+
+use crate::history::Record;
+use crate::judge::Metric;
+use crate::plan::{Rounds, WorkKind};
+
+/// Share of comparisons that shall find the difference.
+const POWER: f64 = 0.8;
+
+/// Error rate of a table.
+const LEVEL: f64 = 0.05;
+
+/// Runs whose noise counts, the latest.
+const RUNS: usize = 5;
+
+/// What is to be measured, as records name it.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    /// As it was asked for.
+    pub model: &'a str,
+    pub precision: &'a str,
+    pub device: &'a str,
+    pub threads: usize,
+    pub contenders: usize,
+    pub rounds: Rounds,
+}
+
+/// The smallest differences that so many rounds find in four of five comparisons.
+#[derive(Debug, PartialEq)]
+pub struct Power {
+    pub rounds: usize,
+    /// By metric, the share by which a contender must be slower.
+    pub differences: Vec<(Metric, f64)>,
+    /// Number of runs that the noise is known from.
+    pub runs: usize,
+}
+
+impl Power {
+    /// `records`: of this machine. `None` if none of them is of this case, or too short to show its noise.
+    pub fn expected(records: &[Record], asked: &Asked<'_>) -> Option<Power> {
+        let mut runs: BTreeMap<(&str, &str), Vec<&Record>> = BTreeMap::new();
+        for record in records.iter().filter(|record| is_of(record, asked)) {
+            runs.entry((&record.time, &record.run)).or_default().push(record);
+        }
+        let runs: Vec<Vec<&Record>> =
+            runs.into_values().rev().filter(|run| run.len() > 1).take(RUNS).collect();
+        let rounds = rounds(&runs, asked)?;
+        let has = |metric: &Metric| runs[0][0].metrics.contains_key(metric.name());
+        // Records do not name their kind of work: it is the one with most questions, all of which have figures.
+        let kinds = WorkKind::VARIANTS.iter().copied().rev();
+        let kind = kinds
+            .filter(|kind| Metric::questions(*kind).iter().all(has))
+            .max_by_key(|kind| Metric::questions(*kind).len())?;
+        let all: f64 = Metric::ALL.iter().map(|metric| metric.error_share(kind)).sum();
+        let pairs = (asked.contenders * asked.contenders.saturating_sub(1) / 2) as f64;
+        let mut differences = Vec::new();
+        for metric in Metric::questions(kind) {
+            let deviation = deviation(&runs, metric)?;
+            // Holm's first step: what a difference faces if it is the only one.
+            let level = LEVEL * metric.error_share(kind) / all / pairs;
+            let shift = detectable_shift(rounds, (rounds - 1) as f64, level, POWER) * deviation;
+            differences.push((metric, shift.exp() - 1.0));
+        }
+        Some(Power { rounds, differences, runs: runs.len() })
+    }
+
+    /// "about 11 rounds find 4 % in throughput, 15 % in time to first token, in 4 of 5 such comparisons".
+    pub fn words(&self) -> String {
+        let of = |(metric, share): &(Metric, f64)| {
+            let percent = 100.0 * share;
+            let digits = usize::from(percent < 9.95);
+            format!("{percent:.digits$} % in {}", metric.words())
+        };
+        let differences: Vec<String> = self.differences.iter().map(of).collect();
+        let (rounds, runs) = (self.rounds, self.runs);
+        format!(
+            "about {rounds} rounds, which find {} in 4 of 5 comparisons (noise of the last {} of this case here)",
+            differences.join(", "),
+            if runs == 1 { "run".to_owned() } else { format!("{runs} runs") }
+        )
+    }
+}
+
+fn is_of(record: &Record, asked: &Asked<'_>) -> bool {
+    let case = &record.case;
+    let model = record.request.as_ref().and_then(|request| request["models"][0].as_str());
+    record.state.takes_part()
+        && model == Some(asked.model)
+        && (case.precision.as_str(), case.device.as_str(), case.threads)
+            == (asked.precision, asked.device, asked.threads)
+}
+
+/// As many rounds as were asked for, or as the time allows at the cost of the latest run.
+fn rounds(runs: &[Vec<&Record>], asked: &Asked<'_>) -> Option<usize> {
+    let latest = runs.first()?;
+    match asked.rounds {
+        Rounds::Fixed(rounds) => Some(rounds).filter(|rounds| *rounds > 1),
+        Rounds::Auto { max, budget_s } => {
+            let of_one = latest[0].settings.round_s? / latest.len() as f64;
+            let allowed = budget_s / (of_one * asked.contenders as f64);
+            Some((allowed as usize).clamp(statistics::MIN_ROUNDS, max))
+        }
+    }
+}
+
+/// Standard deviation of the logarithms of two contenders' ratios from round to round, of all pairs of all runs together.
+fn deviation(runs: &[Vec<&Record>], metric: Metric) -> Option<f64> {
+    let (mut sum, mut freedom) = (0.0, 0);
+    for run in runs {
+        let figures: Vec<&[Option<f64>]> =
+            run.iter().filter_map(|record| Some(&record.metrics.get(metric.name())?.values[..])).collect();
+        for (place, a) in figures.iter().enumerate() {
+            for b in &figures[place + 1..] {
+                let ratios: Vec<f64> =
+                    a.iter().zip(*b).filter_map(|(a, b)| Some(((*a)? / (*b)?).ln())).collect();
+                let mean = ratios.iter().sum::<f64>() / ratios.len().max(1) as f64;
+                sum += ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum::<f64>();
+                freedom += ratios.len().saturating_sub(1);
+            }
+        }
+    }
+    (freedom > 2).then(|| (sum / freedom as f64).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::regression::testing::{record, set};
+
+    /// A run of two contenders whose log ratios have this deviation from round to round.
+    fn run(time: &str, deviation: f64) -> Vec<Record> {
+        let of = |framework: &str, values: Vec<f64>| {
+            let mut record = record(framework, 50.0);
+            record.time = time.to_owned();
+            record.settings.round_s = Some(20.0);
+            record.request = Some(serde_json::json!({ "models": ["smollm2-135m"] }));
+            for metric in Metric::questions(WorkKind::TokenByToken) {
+                set(&mut record, metric, 50.0);
+                let figure = record.metrics.get_mut(metric.name()).unwrap();
+                figure.values = values.iter().copied().map(Some).collect();
+            }
+            record
+        };
+        // Of +1, -1, … in equal numbers, the deviation is sqrt(10/9).
+        let ratio = |round: usize| (if round.is_multiple_of(2) { deviation } else { -deviation }).exp();
+        let scale = (9.0_f64 / 10.0).sqrt();
+        let values = (0..10).map(|round| 50.0 * ratio(round).powf(scale)).collect();
+        vec![of("a", vec![50.0; 10]), of("b", values)]
+    }
+
+    fn asked(records: &[Record], contenders: usize, rounds: Rounds) -> Option<Power> {
+        let case = &records[0].case;
+        let asked = Asked {
+            model: "smollm2-135m",
+            precision: &case.precision,
+            device: &case.device,
+            threads: case.threads,
+            contenders,
+            rounds,
+        };
+        Power::expected(records, &asked)
+    }
+
+    #[test]
+    fn differences_are_those_of_the_t_test_at_holms_first_step() {
+        let records = run("2026-11-28T10:00:00Z", 0.02);
+        let found = asked(&records, 3, Rounds::Fixed(10)).unwrap();
+        // An independent audit's table for three contenders and a deviation of 2 %, in 10 rounds.
+        for (place, (metric, audited)) in
+            [(Metric::Throughput, 0.026), (Metric::FirstToken, 0.035)].into_iter().enumerate()
+        {
+            let (found, share) = found.differences[place];
+            assert!(found == metric && (share / audited - 1.0).abs() < 0.1, "{metric:?}: {share}");
+        }
+        let words = found.words();
+        assert!(words.starts_with("about 10 rounds, which find 2.8 % in throughput, 3."), "{words}");
+        assert!(
+            words.ends_with(" in 4 of 5 comparisons (noise of the last run of this case here)"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn rounds_are_what_the_time_allows_at_the_last_cost() {
+        let records = run("2026-11-28T10:00:00Z", 0.02);
+        let rounds = |contenders, budget_s| {
+            asked(&records, contenders, Rounds::Auto { max: 30, budget_s }).map(|found| found.rounds)
+        };
+        assert_eq!(rounds(2, 180.0), Some(9));
+        assert_eq!(rounds(3, 180.0), Some(6));
+        assert_eq!(rounds(2, 3600.0), Some(30));
+    }
+
+    #[test]
+    fn only_runs_of_the_same_case_count() {
+        let mut records = run("2026-11-28T10:00:00Z", 0.02);
+        records.extend(run("2026-11-28T11:00:00Z", 0.02));
+        assert_eq!(asked(&records, 2, Rounds::Fixed(10)).unwrap().runs, 2);
+        records[2].case.threads += 1;
+        records[3].case.threads += 1;
+        assert_eq!(asked(&records, 2, Rounds::Fixed(10)).unwrap().runs, 1);
+        assert_eq!(asked(&records[..1], 2, Rounds::Fixed(10)), None);
+    }
+}
