@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use statistics::detectable_shift;
+use statistics::{Moments, detectable_shift, median};
 use strum::VariantArray;
 
 use crate::history::Record;
@@ -108,9 +108,10 @@ fn rounds(runs: &[Vec<&Record>], asked: &Asked<'_>) -> Option<usize> {
     }
 }
 
-/// Standard deviation of the logarithms of two contenders' ratios from round to round, of all pairs of all runs together.
+/// Standard deviation of the logarithms of two contenders' ratios from round to round: the median of all pairs of all
+/// runs, since one run with a bad moment says little of the next.
 fn deviation(runs: &[Vec<&Record>], metric: Metric) -> Option<f64> {
-    let (mut sum, mut freedom) = (0.0, 0);
+    let mut deviations = Vec::new();
     for run in runs {
         let figures: Vec<&[Option<f64>]> =
             run.iter().filter_map(|record| Some(&record.metrics.get(metric.name())?.values[..])).collect();
@@ -118,13 +119,13 @@ fn deviation(runs: &[Vec<&Record>], metric: Metric) -> Option<f64> {
             for b in &figures[place + 1..] {
                 let ratios: Vec<f64> =
                     a.iter().zip(*b).filter_map(|(a, b)| Some(((*a)? / (*b)?).ln())).collect();
-                let mean = ratios.iter().sum::<f64>() / ratios.len().max(1) as f64;
-                sum += ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum::<f64>();
-                freedom += ratios.len().saturating_sub(1);
+                if ratios.len() >= statistics::MIN_ROUNDS {
+                    deviations.extend(Moments::new(&ratios).and_then(|found| found.standard_deviation));
+                }
             }
         }
     }
-    (freedom > 2).then(|| (sum / freedom as f64).sqrt())
+    median(&deviations)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
-use statistics::{Looks, Outcome, Series, Settings, decide};
+use statistics::{Looks, Moments, Outcome, Series, Settings, decide, detectable_shift, median};
 
 use crate::calibrate::page::{METRICS, THROUGHPUT, error_share, percent, score_interval, wrapped};
 use crate::calibrate::recorded::{Estimator, Process, Recording};
@@ -237,6 +237,42 @@ impl std::fmt::Display for Rate {
     }
 }
 
+/// How often the product finds the difference that the runs before it, at most five of the same weather, promise to be
+/// found in four of five comparisons (`comparison::judge::power`, whose formula this is). By weather.
+fn promised(runs: &[Weathered], weathers: &[&str], seed: u64) -> Vec<(Rate, f64)> {
+    let level = 0.05 * error_share(THROUGHPUT) / (0..METRICS.len()).map(error_share).sum::<f64>();
+    let ratio = |round: &Vec<Process>| {
+        let figures = Estimator::USED.figures(round);
+        (figures[0][THROUGHPUT] / figures[1][THROUGHPUT]).ln()
+    };
+    let mut found = Vec::new();
+    for weather in weathers {
+        let of: Vec<&Weathered> = runs.iter().filter(|run| run.weather == *weather).collect();
+        let (mut rate, mut sum) = (Rate::default(), 0.0);
+        for (number, run) in of.iter().enumerate().skip(1) {
+            let earlier = &of[number.saturating_sub(5)..number];
+            let stretches = earlier.iter().flat_map(|run| run.recording.rounds.chunks_exact(ROUNDS));
+            let of_stretch =
+                |rounds: &[Vec<Process>]| Moments::new(&rounds.iter().map(ratio).collect::<Vec<f64>>());
+            let deviations: Vec<f64> =
+                stretches.filter_map(of_stretch).filter_map(|found| found.standard_deviation).collect();
+            let Some(deviation) = median(&deviations) else { continue };
+            let slower = (detectable_shift(ROUNDS, (ROUNDS - 1) as f64, level, 0.8) * deviation).exp();
+            let rounds = run.recording.rounds.len();
+            for from in (0..=rounds - ROUNDS).step_by(STEP) {
+                let one = Comparison { run, from, schedule: Schedule::InTurns, slower };
+                rate.hits += usize::from(one.ours(seed) > 0);
+                rate.of += 1;
+                rate.apart += (rounds / ROUNDS) as f64 / ((rounds - ROUNDS) / STEP + 1) as f64;
+                sum += slower - 1.0;
+            }
+        }
+        let mean = sum / rate.of.max(1) as f64;
+        found.push((rate, mean));
+    }
+    found
+}
+
 /// The page.
 pub fn page(python: &Path, seed: u64) -> Result<String> {
     let runs = read(Path::new(RECORDED))?;
@@ -295,6 +331,10 @@ pub fn page(python: &Path, seed: u64) -> Result<String> {
         let minutes = seconds * ROUNDS as f64 / 60.0;
         recorded += &format!("| {weather} | {} | {} | {rounds} | {minutes:.1} |\n", of[0].machine, of.len());
     }
+    let mut kept = String::from("| beside | difference promised | found |\n|---|---|---|\n");
+    for (weather, (rate, difference)) in weathers.iter().zip(promised(&runs, &weathers, seed)) {
+        kept += &format!("| {weather} | {} | {rate} |\n", percent(difference, 1));
+    }
     let text = format!(
         "# Ten decision rules on the same recordings\n\n\
          How often does a rule say that two builds differ which are one? This page is written by\n\n\
@@ -309,6 +349,9 @@ pub fn page(python: &Path, seed: u64) -> Result<String> {
          ## The same rules in turns\n\n\
          Every round has a process of each arm. Photofinish decides on throughput, with half of an error rate of 5 % that \
          all questions of its table share; it compares slices within rounds.\n\n{}\n\
+         ## What was promised before\n\n\
+         Before a comparison Photofinish says which difference it finds in four of five, by the noise of the last runs of the \
+         case. Here each run has the one that the runs before it promise, in the mean as in the table.\n\n{kept}\n\
          ## The rules\n\n\
          | rule | says that the arms differ if | source |\n|---|---|---|\n{}\
          | Photofinish | `crates/statistics`, at the last look | [methodology](../explanation/methodology.md) |\n\n\
