@@ -30,7 +30,7 @@ ABOUT = 0.2
 # Fewest rounds with an interval, as `statistics` has it.
 MIN_ROUNDS = 6
 # Most bytes to store of one run. The page lists the parts left out.
-MOST_BYTES = 300_000
+MOST_BYTES = 6_000_000
 # Exit code of a comparison on a noisy machine.
 NOISY = 3
 
