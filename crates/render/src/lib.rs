@@ -4,6 +4,7 @@
 //! a file, reads a clock or judges; the caller writes the result.
 
 mod charts;
+pub mod combined;
 #[cfg(test)]
 mod documents;
 mod export;

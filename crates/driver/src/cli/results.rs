@@ -8,8 +8,8 @@ use comparison::judge::regression::parse_metric;
 use comparison::plan;
 use comparison::plan::flags;
 
-use super::Places;
 use super::commands::Output;
+use super::{Format, Places};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DiffArgs {
@@ -35,13 +35,16 @@ pub(crate) struct DiffArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ReportArgs {
-    /// A results directory [default: the newest one]; several are parts of one study (`sweep --cells 1/4`), and make one
-    /// table
+    /// A results directory [default: the newest one]; several runs of one case are combined; parts of one study (`sweep
+    /// --cells 1/4`) make one table
     #[arg(value_name = "DIR")]
     pub(crate) directories: Vec<PathBuf>,
     /// Also write the outputs of the whole study there, if several parts are given
     #[arg(short, long = "output", value_name = "OUT", requires = "directories")]
     pub(crate) out: Option<PathBuf>,
+    /// Format of the table, if several directories are given
+    #[arg(long, value_enum, default_value_t = Format::Table, requires = "directories")]
+    pub(crate) format: Format,
     /// Judge the samples again with today's rules, and list the verdicts that changed. The outputs go to DIR/rejudged
     #[arg(long)]
     pub(crate) rejudge: bool,
