@@ -45,6 +45,9 @@ pub(crate) struct ReportArgs {
     /// Format of the table, if several directories are given
     #[arg(long, value_enum, default_value_t = Format::Table, requires = "directories")]
     pub(crate) format: Format,
+    /// Print an entry of BibTeX and a sentence to cite the run with, and write nothing
+    #[arg(long, conflicts_with_all = ["rejudge", "archive", "out", "picture", "open"])]
+    pub(crate) cite: bool,
     /// Judge the samples again with today's rules, and list the verdicts that changed. The outputs go to DIR/rejudged
     #[arg(long)]
     pub(crate) rejudge: bool,

@@ -24,8 +24,8 @@ use crate::output::{print, screen, shown};
 
 pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
     if args.directories.len() > 1 {
-        if args.rejudge || args.archive || args.open || args.picture.is_some() {
-            let what = "--rejudge, --archive, --open and --picture are for one results directory, and several \
+        if args.rejudge || args.archive || args.open || args.cite || args.picture.is_some() {
+            let what = "--rejudge, --archive, --cite, --open and --picture are for one results directory, and several \
                         are given";
             return Err(Failure::usage(what));
         }
@@ -44,6 +44,9 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
     if args.archive {
         print(&format!("{}\n", shown(&archive::pack(&directory)?)))?;
         return Ok(0);
+    }
+    if args.cite {
+        return cite(&directory);
     }
     if let Some(metric) = args.picture {
         return picture(&directory, metric, args.title.as_deref());
@@ -119,6 +122,20 @@ fn combined(args: &ReportArgs) -> Result<u8> {
         return Err(Failure::failed(why));
     }
     print(&export(&Combined(&[found]), args.format, &screen()))?;
+    Ok(0)
+}
+
+/// Prints an entry of BibTeX and a sentence.
+fn cite(directory: &Path) -> Result<u8> {
+    let Saved::Run(report, _) = saved(directory)? else {
+        let why = format!("{} is no run: name a run, or a cell of a study", directory.display());
+        return Err(Failure::usage(why));
+    };
+    let archive = archive::of(directory)?;
+    let sha256 = archive.is_file().then(|| bundle::sha256_of(&archive)).transpose();
+    let sha256 =
+        sha256.map_err(|error| Failure::failed(format!("cannot read {}: {error}", archive.display())))?;
+    print(&render::cited(&report, sha256.as_deref()))?;
     Ok(0)
 }
 

@@ -332,4 +332,10 @@ fn runs_of_one_case_are_combined_and_each_says_which_it_is() {
     });
     report(&installation, &first, &other.display().to_string())
         .refused(&["other cannot be combined with", "its case is"]);
+
+    let archive = report(&installation, &second, "--archive").exits(0).stdout;
+    let sha256 = bundle::sha256_of(Path::new(archive.trim())).unwrap();
+    let cited = report(&installation, &second, "--cite").exits(0).stdout;
+    assert!(cited.starts_with("@misc{photofinish-") && cited.contains(&sha256), "{cited}");
+    assert!(cited.contains("Intervals are of this run (run 2 of this case"), "{cited}");
 }
