@@ -60,6 +60,16 @@ pub(crate) struct ReportArgs {
     /// Pack the run's facts into DIR.tar.gz, without paths and without the names of the machine and its user
     #[arg(long, conflicts_with_all = ["rejudge", "in_place"])]
     pub(crate) archive: bool,
+    /// With --archive: sign it by this key of OpenSSH. The signature is DIR.tar.gz.sig
+    #[arg(long, value_name = "KEY", requires = "archive")]
+    pub(crate) sign: Option<PathBuf>,
+    /// Check the signature of an archive, ARCHIVE.sig, and the sha256 of each file in it
+    #[arg(long, value_name = "ARCHIVE", requires = "signers", conflicts_with_all = ["directories", "rejudge", "archive",
+        "cite", "out", "picture", "open"])]
+    pub(crate) verify: Option<PathBuf>,
+    /// With --verify: the public keys of those who may sign, one a line, as in KEY.pub or github.com/NAME.keys
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    pub(crate) signers: Option<PathBuf>,
     /// Write a picture of one metric, such as throughput: METRIC.png and METRIC.svg in the results directory
     #[arg(long, value_name = "METRIC", value_parser = parse_one, conflicts_with_all = ["rejudge", "in_place", "archive"])]
     pub(crate) picture: Option<Metric>,

@@ -23,6 +23,9 @@ use crate::measure::results::{self, PARITY, REPORT, SAMPLES, write_whole};
 use crate::output::{print, screen, shown};
 
 pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
+    if let (Some(file), Some(signers)) = (&args.verify, &args.signers) {
+        return archive::signature::verify(file, signers);
+    }
     if args.directories.len() > 1 {
         if args.rejudge || args.archive || args.open || args.cite || args.picture.is_some() {
             let what = "--rejudge, --archive, --cite, --open and --picture are for one results directory, and several \
@@ -42,7 +45,11 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
         return open(&directory);
     }
     if args.archive {
-        print(&format!("{}\n", shown(&archive::pack(&directory)?)))?;
+        let packed = archive::pack(&directory)?;
+        let signed = args.sign.as_ref().map(|key| archive::signature::sign(&packed, key)).transpose()?;
+        let files: Vec<String> =
+            [packed].iter().chain(&signed).map(|file| format!("{}\n", shown(file))).collect();
+        print(&files.concat())?;
         return Ok(0);
     }
     if args.cite {

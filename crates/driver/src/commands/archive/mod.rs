@@ -2,6 +2,7 @@
 //! check ARCHIVE` judges it again. An archive is not trusted: files are read within limits, samples are judged by the
 //! functions that `photofinish report` calls, and the report must agree.
 
+pub(super) mod signature;
 #[cfg(test)]
 mod tests;
 
