@@ -6,6 +6,8 @@ use comparison::judge::study::{Cell, StudyReport};
 use comparison::plan::sweep::SweepKind;
 use comparison::plan::{Axis, Setting, Settings, StudyView};
 
+use crate::combined::Combined;
+use crate::combined::tests::three as runs_combined;
 use crate::export::{Csv, Document, Exporter, Markdown};
 use crate::history::tests::{apart, found, four, records};
 use crate::history::{Found, List, Trends};
@@ -37,6 +39,7 @@ fn each(mut show: impl FnMut(&str, &dyn Document)) {
     show("ab-one", &study("ab fused", arms, vec![cell(at(Axis::PromptTokens, 16), [50.0, 40.0])]));
     show("published", &published());
     show("check", &slower());
+    show("combined", &Combined(&runs_combined()));
     show("parity", &parity());
     show("history", &List(found(&records(), &[])));
     show("history-asked", &List(found(&records(), &[Metric::Latency])));

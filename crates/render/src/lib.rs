@@ -4,6 +4,8 @@
 //! a file, reads a clock or judges; the caller writes the result.
 
 mod charts;
+mod cite;
+pub mod combined;
 #[cfg(test)]
 mod documents;
 mod export;
@@ -22,4 +24,5 @@ pub mod trace;
 mod trends;
 mod words;
 
+pub use cite::cited;
 pub use export::{Csv, Document, Exporter, Format, JsonText, Markdown, export};

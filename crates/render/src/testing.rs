@@ -137,6 +137,7 @@ pub(crate) fn report() -> Report {
         hybrids: Vec::new(),
         machine: Machine::default(),
         warnings: vec!["odd: it kept 1.0 of 2 threads busy (R5)".to_owned().into()],
+        other_runs: None,
         interrupted: false,
         results: "results/x".into(),
     }

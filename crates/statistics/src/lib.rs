@@ -7,13 +7,14 @@
 //! the outer level of the hierarchy, and the level of the verdict (Kalibera & Jones 2013).
 //!
 //! Two runs made at different times have no rounds in common: [`contrast`] compares them unpaired, and
-//! [`classify`] says whether a change is a regression.
+//! [`classify`] says whether a change is a regression. Several runs of one comparison are [`Combined`].
 //!
 //! [`decide`] is a whole comparison: a table of paired series in, verdicts out. A series has its weight in
 //! the error rate; [`Looks`] says how often the evidence was looked at, [`settled`] whether to stop looking,
 //! [`BalancedOrder`] gives the order of the contenders, [`blocks()`] how many requests each process of a
 //! round answers, and [`steady::classify`] whether one process has reached a steady state.
 
+mod combined;
 pub mod contrast;
 mod decision;
 mod descriptive;
@@ -24,6 +25,7 @@ mod sequential;
 mod split;
 pub mod steady;
 
+pub use combined::Combined;
 pub use contrast::{Contrast, Samples, contrast, detectable_shift};
 pub use decision::{Change, Decision, Outcome, Series, Settings, Undecided, classify, decide, holm, settled};
 pub use descriptive::{

@@ -4,6 +4,7 @@
 //! file, reads a clock or starts a process: `measure` has recorded everything that a rule needs.
 
 pub(crate) mod clocks;
+pub mod combined;
 pub mod metrics;
 pub mod parity;
 pub mod power;

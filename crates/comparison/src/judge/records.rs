@@ -240,7 +240,7 @@ impl MadeOf<'_> {
 }
 
 /// The sha256 of the file of its precision.
-fn weights(report: &Report, row: &Row) -> Option<String> {
+pub fn weights(report: &Report, row: &Row) -> Option<String> {
     let file = format!("{}.safetensors", row.precision.requested.name());
     Some(report.model.manifest.files.get(&file)?.sha256.clone())
 }

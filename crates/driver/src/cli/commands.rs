@@ -90,8 +90,11 @@ pub(crate) struct HistoryArgs {
     /// Show a figure from commit to commit, with what changed: a table for each machine, framework and case
     #[arg(long)]
     pub(crate) trend: bool,
+    /// Combine the runs of each machine and case: how many times better each framework is than another over all runs
+    #[arg(long, conflicts_with_all = ["trend", "export", "metrics"])]
+    pub(crate) combined: bool,
     /// Write the page and pictures of all runs over time
-    #[arg(long, conflicts_with_all = ["trend", "export", "metrics", "format", "frameworks", "model", "precision", "machine",
+    #[arg(long, conflicts_with_all = ["trend", "combined", "export", "metrics", "format", "frameworks", "model", "precision", "machine",
         "since", "commit", "study", "all", "last"])]
     pub(crate) page: bool,
     /// Write inference_metrics.json and .csv, in the layout that other tools of this field read, and pictures

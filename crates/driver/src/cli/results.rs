@@ -8,8 +8,8 @@ use comparison::judge::regression::parse_metric;
 use comparison::plan;
 use comparison::plan::flags;
 
-use super::Places;
 use super::commands::Output;
+use super::{Format, Places};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DiffArgs {
@@ -35,13 +35,19 @@ pub(crate) struct DiffArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ReportArgs {
-    /// A results directory [default: the newest one]; several are parts of one study (`sweep --cells 1/4`), and make one
-    /// table
+    /// A results directory [default: the newest one]; several runs of one case are combined; parts of one study (`sweep
+    /// --cells 1/4`) make one table
     #[arg(value_name = "DIR")]
     pub(crate) directories: Vec<PathBuf>,
     /// Also write the outputs of the whole study there, if several parts are given
     #[arg(short, long = "output", value_name = "OUT", requires = "directories")]
     pub(crate) out: Option<PathBuf>,
+    /// Format of the table, if several directories are given
+    #[arg(long, value_enum, default_value_t = Format::Table, requires = "directories")]
+    pub(crate) format: Format,
+    /// Print an entry of BibTeX and a sentence to cite the run with, and write nothing
+    #[arg(long, conflicts_with_all = ["rejudge", "archive", "out", "picture", "open"])]
+    pub(crate) cite: bool,
     /// Judge the samples again with today's rules, and list the verdicts that changed. The outputs go to DIR/rejudged
     #[arg(long)]
     pub(crate) rejudge: bool,
@@ -54,6 +60,16 @@ pub(crate) struct ReportArgs {
     /// Pack the run's facts into DIR.tar.gz, without paths and without the names of the machine and its user
     #[arg(long, conflicts_with_all = ["rejudge", "in_place"])]
     pub(crate) archive: bool,
+    /// With --archive: sign it by this key of OpenSSH. The signature is DIR.tar.gz.sig
+    #[arg(long, value_name = "KEY", requires = "archive")]
+    pub(crate) sign: Option<PathBuf>,
+    /// Check the signature of an archive, ARCHIVE.sig, and the sha256 of each file in it
+    #[arg(long, value_name = "ARCHIVE", requires = "signers", conflicts_with_all = ["directories", "rejudge", "archive",
+        "cite", "out", "picture", "open"])]
+    pub(crate) verify: Option<PathBuf>,
+    /// With --verify: the public keys of those who may sign, one a line, as in KEY.pub or github.com/NAME.keys
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    pub(crate) signers: Option<PathBuf>,
     /// Write a picture of one metric, such as throughput: METRIC.png and METRIC.svg in the results directory
     #[arg(long, value_name = "METRIC", value_parser = parse_one, conflicts_with_all = ["rejudge", "in_place", "archive"])]
     pub(crate) picture: Option<Metric>,

@@ -7,6 +7,7 @@ use comparison::facts::Evidence;
 use comparison::facts::run::Environment;
 use comparison::history::{Apart, Record};
 use comparison::judge::Report;
+use comparison::judge::combined::OtherRuns;
 use comparison::judge::metrics::Metric;
 use comparison::judge::power::{Asked, Power};
 use comparison::judge::records::{self, HISTORY};
@@ -255,7 +256,10 @@ pub(crate) fn measure(
     let facts = Facts { environment, plan, model, evidence, results: directory };
     let progress = Progress::new(1, None, destination.quiet);
     progress.message("all rounds are done: verdicts, page and pictures");
-    let report = Report::new(&facts);
+    let mut report = Report::new(&facts);
+    if let Ok(history) = crate::history_file::read(&destination.history.join(HISTORY)) {
+        report.other_runs = OtherRuns::new(&report, &history.records);
+    }
     let unsaved = save(&report, &facts.evidence, &mut results, destination.history);
     progress.done();
     Ok((report, unsaved))

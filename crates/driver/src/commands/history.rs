@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use comparison::history::{Apart, Found, History, Record, Skipped};
+use comparison::judge::combined::Runs;
 use comparison::judge::records::{self, HISTORY};
 use comparison::plan::{Failure, Result};
+use render::combined::Combined;
 use render::export;
 use render::history::{List, Trends, is_exported};
 
@@ -20,7 +22,7 @@ const NOT_EXPORTED: [Apart; 2] = [Apart::Noisy, Apart::Quick];
 pub(super) const NO_TREND: [Apart; 4] = [Apart::Struck, Apart::Noisy, Apart::Quick, Apart::Sweep];
 
 pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
-    let HistoryArgs { filters, metrics, trend, page, export: into, format } = args;
+    let HistoryArgs { filters, metrics, trend, combined, page, export: into, format } = args;
     if *page {
         return report::page_of_history(&results(filters)?);
     }
@@ -35,10 +37,15 @@ pub(crate) fn history(args: &HistoryArgs) -> Result<u8> {
         tell(&found);
         return Ok(0);
     }
-    let apart: &[Apart] = if *trend { &NO_TREND } else { &Apart::ALL };
+    let apart: &[Apart] = if *trend || *combined { &NO_TREND } else { &Apart::ALL };
     let (found, skipped, _) = find(filters, apart)?;
     let shown =
         render::history::Found { records: &found.records, apart: &found.apart, skipped: &skipped, metrics };
+    if *combined {
+        print(&export(&Combined(&Runs::by_case(&found.records)), *format, &screen()))?;
+        tell(&found);
+        return Ok(0);
+    }
     print(&if *trend {
         export(&Trends(shown), *format, &screen())
     } else {

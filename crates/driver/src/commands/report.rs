@@ -1,31 +1,41 @@
-//! `photofinish report` and `show`: every output again, from saved results.
+//! `photofinish report` and `show`: every output again, from saved results, and several runs combined.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use comparison::facts::Evidence;
+use comparison::history::Record;
 use comparison::judge;
-use comparison::judge::records::HISTORY;
+use comparison::judge::combined::{Runs, difference, unfit};
+use comparison::judge::records::{self, HISTORY};
 use comparison::judge::report::layer_parity::{self, ParityReport};
 use comparison::judge::study::StudyReport;
 use comparison::judge::{Metric, Report};
 use comparison::plan::{Failure, Result};
+use render::combined::Combined;
 use render::{Exporter, JsonText, Markdown, export};
 
 use super::compare::{Output, Outputs, report_outputs, study_outputs};
 use super::study::{self, CELLS};
 use super::{archive, history};
-use crate::cli::{Format, ReportArgs, ShowArgs};
+use crate::cli::{ReportArgs, ShowArgs};
 use crate::measure::results::{self, PARITY, REPORT, SAMPLES, write_whole};
 use crate::output::{print, screen, shown};
 
 pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
+    if let (Some(file), Some(signers)) = (&args.verify, &args.signers) {
+        return archive::signature::verify(file, signers);
+    }
     if args.directories.len() > 1 {
-        if args.rejudge || args.archive || args.open || args.picture.is_some() {
-            let what = "--rejudge, --archive, --open and --picture are for one results directory, and several are given";
+        if args.rejudge || args.archive || args.open || args.cite || args.picture.is_some() {
+            let what = "--rejudge, --archive, --cite, --open and --picture are for one results directory, and several \
+                        are given";
             return Err(Failure::usage(what));
         }
-        return parts(&args.directories, args.out.as_deref());
+        return match args.directories.iter().any(|directory| is_run(directory)) {
+            true => combined(args),
+            false => parts(args),
+        };
     }
     let directory = match args.directories.first() {
         Some(directory) => directory.clone(),
@@ -35,8 +45,15 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
         return open(&directory);
     }
     if args.archive {
-        print(&format!("{}\n", shown(&archive::pack(&directory)?)))?;
+        let packed = archive::pack(&directory)?;
+        let signed = args.sign.as_ref().map(|key| archive::signature::sign(&packed, key)).transpose()?;
+        let files: Vec<String> =
+            [packed].iter().chain(&signed).map(|file| format!("{}\n", shown(file))).collect();
+        print(&files.concat())?;
         return Ok(0);
+    }
+    if args.cite {
+        return cite(&directory);
     }
     if let Some(metric) = args.picture {
         return picture(&directory, metric, args.title.as_deref());
@@ -48,10 +65,10 @@ pub(crate) fn report(args: &ReportArgs) -> Result<u8> {
 }
 
 /// One table of several parts of a study. Cells that are missing are counted, and the exit code is 1 then.
-fn parts(directories: &[PathBuf], out: Option<&Path>) -> Result<u8> {
-    let report = study::together(directories)?;
-    print(&export(&report, Format::Table, &screen()))?;
-    if let Some(out) = out {
+fn parts(args: &ReportArgs) -> Result<u8> {
+    let report = study::together(&args.directories)?;
+    print(&export(&report, args.format, &screen()))?;
+    if let Some(out) = args.out.as_deref() {
         std::fs::create_dir_all(out)
             .map_err(|e| Failure::usage(format!("cannot write to {}: {e}", out.display())))?;
         written(out, study_outputs(&report, out))?;
@@ -61,6 +78,72 @@ fn parts(directories: &[PathBuf], out: Option<&Path>) -> Result<u8> {
         protocol::say!("warning: {found} of {all} cells are there");
     }
     Ok(report.exit_code().max(u8::from(found < all)))
+}
+
+/// A study has a file of its cells, or a report that names it.
+fn is_run(directory: &Path) -> bool {
+    let of_study =
+        || results::text(&directory.join(REPORT)).is_ok_and(|text| text.is_some_and(|it| is_of_study(&it)));
+    let is_any = [REPORT, SAMPLES].iter().any(|name| directory.join(name).is_file());
+    is_any && !directory.join(CELLS).is_file() && !of_study()
+}
+
+/// Several runs of one case, combined in one table.
+fn combined(args: &ReportArgs) -> Result<u8> {
+    if args.out.is_some() {
+        return Err(Failure::usage("--output is for parts of a study, and runs are given"));
+    }
+    let mut runs: Vec<(String, Vec<Record>)> = Vec::new();
+    for directory in &args.directories {
+        let name = directory.display().to_string();
+        let refused = |what: String| Err(Failure::usage(format!("{name} {what}")));
+        let Saved::Run(report, _) = saved(directory)? else {
+            return refused(
+                "is no run, and others are: name runs of one case, or the parts of one study".into(),
+            );
+        };
+        let records = records::records(&report, None);
+        if records.is_empty() {
+            return refused("has no contender: leave it out".into());
+        }
+        if let Some(why) = unfit(&records) {
+            return refused(format!("is {why}, so its figures support no verdict: leave it out"));
+        }
+        let key = |records: &[Record]| (records[0].run.clone(), records[0].time.clone());
+        for (first, others) in &runs {
+            if key(others) == key(&records) {
+                return refused(format!("is the same run as {first}: name it once"));
+            }
+            if let Some((what, theirs, ours)) = difference(others, &records) {
+                return refused(format!(
+                    "cannot be combined with {first}: its {what} is {ours}, and there it is {theirs}; name runs of one \
+                     case"
+                ));
+            }
+        }
+        runs.push((name, records));
+    }
+    let found = Runs::new(runs.iter().map(|(_, records)| records.as_slice()).collect());
+    if found.pairs.is_empty() {
+        let why = "no two frameworks have figures of at least six rounds in two of these runs: nothing can be combined";
+        return Err(Failure::failed(why));
+    }
+    print(&export(&Combined(&[found]), args.format, &screen()))?;
+    Ok(0)
+}
+
+/// Prints an entry of BibTeX and a sentence.
+fn cite(directory: &Path) -> Result<u8> {
+    let Saved::Run(report, _) = saved(directory)? else {
+        let why = format!("{} is no run: name a run, or a cell of a study", directory.display());
+        return Err(Failure::usage(why));
+    };
+    let archive = archive::of(directory)?;
+    let sha256 = archive.is_file().then(|| bundle::sha256_of(&archive)).transpose();
+    let sha256 =
+        sha256.map_err(|error| Failure::failed(format!("cannot read {}: {error}", archive.display())))?;
+    print(&render::cited(&report, sha256.as_deref()))?;
+    Ok(0)
 }
 
 fn written(directory: &Path, outputs: Outputs) -> Result<u8> {
@@ -192,14 +275,19 @@ fn rejudge(directory: &Path, in_place: bool) -> Result<u8> {
             directory.display()
         )));
     }
-    let (report, evidence) = results::judged(directory)?;
+    let (mut report, evidence) = results::judged(directory)?;
     let mut text = match results::text(&directory.join(REPORT))?.map(|text| judge::report::read(&text)) {
         None => "there is no report to compare with: everything is decided for the first time\n".to_owned(),
         Some(Err(reason)) => format!("the recorded report cannot be compared with: {reason}\n"),
-        Some(Ok(recorded)) => match render::result::changes(&recorded, &report).as_slice() {
-            [] => "no verdict changed\n".to_owned(),
-            changes => changes.iter().map(|change| format!("{change}\n")).collect(),
-        },
+        Some(Ok(recorded)) => {
+            let changes = render::result::changes(&recorded, &report);
+            // Samples do not say it.
+            report.other_runs = recorded.other_runs;
+            match changes.as_slice() {
+                [] => "no verdict changed\n".to_owned(),
+                changes => changes.iter().map(|change| format!("{change}\n")).collect(),
+            }
+        }
     };
     let to = if in_place { directory.to_path_buf() } else { directory.join("rejudged") };
     results::make_itself(&to).map_err(|e| Failure::usage(format!("cannot make {}: {e}", to.display())))?;

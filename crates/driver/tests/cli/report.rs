@@ -293,3 +293,49 @@ fn text_is_shown_when_asked_for_and_only_where_it_can_be() {
     );
     installation.refuses(&[(&format!("{sweep} --format json"), &["--format table or markdown"])]);
 }
+
+#[test]
+fn runs_of_one_case_are_combined_and_each_says_which_it_is() {
+    let installation = two();
+    for seed in [1, 2] {
+        installation.run(&format!("--frameworks quick,slow --rounds 6 --seed {seed}")).exits(0);
+    }
+    let [first, second] = <[PathBuf; 2]>::try_from(installation.all_results()).unwrap();
+    assert_eq!(read(&first.join("report.json")).get("other_runs"), None);
+    let others = &read(&second.join("report.json"))["other_runs"];
+    assert!(others["count"] == 1 && others["ratios"][0]["a"] == "quick", "{others}");
+    let markdown = std::fs::read_to_string(second.join("report.md")).unwrap();
+    assert!(markdown.contains("run 2 of this case on this machine; the other: quick"), "{markdown}");
+    let rejudged = report(&installation, &second, "--rejudge").exits(0);
+    assert!(rejudged.stdout.starts_with("no verdict changed"), "{}", rejudged.stdout);
+    assert_eq!(&read(&second.join("rejudged/report.json"))["other_runs"], others);
+
+    let both = |more: &str| report(&installation, &first, &format!("{} {more}", second.display()));
+    let table = both("").exits(0).stdout;
+    assert!(table.contains("2 runs on 1 day") && table.contains("I²") && table.contains("quick"), "{table}");
+    let json = both("--format json").exits(0).json();
+    let pair = &json["cases"][0]["pairs"][0];
+    assert!(pair["metric"] == "throughput" && array(&pair["each"]).len() == 2, "{pair}");
+    let listed =
+        of_results(&installation.path("results"), "history --combined --all --format json").exits(0).json();
+    assert_eq!(listed, json);
+
+    let other = copied(&second, installation.path("other"));
+    report(&installation, &first, &format!("{} {}", first.display(), other.display()))
+        .refused(&["is the same run as"]);
+    change(&other.join("report.json"), |report| {
+        report["environment"]["started"] = json!("2026-01-01T00:00:00Z");
+        report["plan"]["threads"] = json!(99);
+        for contender in report["plan"]["contenders"].as_array_mut().unwrap() {
+            contender["threads"] = json!(99);
+        }
+    });
+    report(&installation, &first, &other.display().to_string())
+        .refused(&["other cannot be combined with", "its case is"]);
+
+    let archive = report(&installation, &second, "--archive").exits(0).stdout;
+    let sha256 = bundle::sha256_of(Path::new(archive.trim())).unwrap();
+    let cited = report(&installation, &second, "--cite").exits(0).stdout;
+    assert!(cited.starts_with("@misc{photofinish-") && cited.contains(&sha256), "{cited}");
+    assert!(cited.contains("Intervals are of this run (run 2 of this case"), "{cited}");
+}

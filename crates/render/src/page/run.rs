@@ -9,6 +9,7 @@ use comparison::judge::report::{Report, State};
 use maud::{Markup, html};
 
 use super::{Chart, Look, Shared, Source};
+use crate::cite;
 use crate::export::{Document, Exporter, Markdown};
 use crate::pictures::{Curves, PERCENTILES, Pick, Pictures, absent, reading, title};
 use crate::table::{Cell, Table, Tone};
@@ -48,7 +49,10 @@ pub(super) fn html(report: &Report, times: &Times) -> Result<String, String> {
                 (page::environment(report))
             }))
         }))
-        (page::section("To repeat it", &page::to_repeat(&environment.command, source, page::REPOSITORY)))
+        (page::section("To repeat it", &html! {
+            (page::to_repeat(&environment.command, source, page::REPOSITORY))
+            @if let Some(digest) = cite::digest(report) { (page::paragraph(&digest)) }
+        }))
         (page::section("Raw data", &page::data(&json, &FILES)))
     };
     let shared =

@@ -171,7 +171,7 @@ impl<'a> Pictures<'a> {
     /// The metrics that are compared in pairs, the deciding one first. Metrics that follow from another are
     /// left out.
     pub(crate) fn compared(&self) -> Vec<Metric> {
-        let mut asked = answer::asked(self.report.plan.work.kind());
+        let mut asked = Metric::asked(self.report.plan.work.kind());
         asked.retain(|metric| self.report.comparisons.iter().any(|found| found.metric == *metric));
         asked
     }

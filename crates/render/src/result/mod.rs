@@ -13,6 +13,7 @@ use comparison::judge::work::encode::FromTextRow;
 use serde_json::{Value, json};
 pub use texts::texts;
 
+use crate::cite;
 use crate::export::{Block, Body, Document};
 use crate::flat;
 use crate::table::{Cell, Screen, Table, WIDTH};
@@ -40,15 +41,16 @@ impl Document for Report {
         folded.extend(tables.into_iter().flatten().map(Block::Captioned));
         let facts = findings::facts(self).into_iter().map(Line::plain);
         folded.push(Block::Lines(facts.chain(others.iter().cloned()).collect()));
+        let repeated = cite::repeated(self).map(Block::Paragraph);
         // On a terminal the analysis of the default suite need not be repeated each time.
         let is_usual = self.plan.suite.as_deref() == Some(configs::DEFAULT_SUITE);
         let analysis = analysis(self).map(Block::Paragraph);
         if terminal.is_some() {
-            folded.extend(analysis.filter(|_| !is_usual));
+            folded.extend(analysis.filter(|_| !is_usual).into_iter().chain(repeated));
             rest.push(Block::Folded("", folded));
         } else {
             rest.push(Block::Folded("Every verdict, and what else was measured", folded));
-            rest.extend(analysis);
+            rest.extend(analysis.into_iter().chain(repeated));
         }
         rest.push(Block::More(self::more(self, others.len())));
         rest.push(Block::Elsewhere(format!("Every sample, and report.html: {}", self.results)));

@@ -9,7 +9,7 @@ use statistics::{MIN_ROUNDS, Undecided};
 
 use super::{Json, Line, between, figure, p, times};
 use crate::table::Tone;
-use crate::words::answer::{asked, cause, has_rounds, rounds, split};
+use crate::words::answer::{cause, has_rounds, rounds, split};
 
 pub(crate) const HEADING: &str = "Verdicts; their intervals hold together with 95 % certainty. That of an open pair says \
                                   how many times better the first may be";
@@ -132,7 +132,7 @@ pub(super) fn all(report: &Report) -> Vec<Line> {
         return vec![Line::plain(text)];
     }
     let mut lines = Vec::new();
-    for metric in asked(report.plan.work.kind()) {
+    for metric in Metric::asked(report.plan.work.kind()) {
         let mut found: Vec<&Comparison> =
             report.comparisons.iter().filter(|found| found.metric == metric).collect();
         let is_open = |it: &Comparison| matches!(it.verdict, Verdict::Inconclusive | Verdict::NotMeasurable);

@@ -203,6 +203,14 @@ impl Metric {
         [deciding].into_iter().chain(further.into_iter().filter(is_asked)).collect()
     }
 
+    /// The metrics with verdicts of their own: the first question, then in the order of the table.
+    pub fn asked(kind: WorkKind) -> Vec<Metric> {
+        let mut asked = Metric::tested(kind);
+        asked.retain(|metric| metric.follows(kind).is_none());
+        asked.sort_by_key(|metric| *metric != Metric::deciding(kind));
+        asked
+    }
+
     pub fn in_table(kind: WorkKind) -> Vec<Metric> {
         Metric::in_places_of(&Metric::TABLE, kind)
     }

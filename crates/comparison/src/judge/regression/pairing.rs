@@ -100,7 +100,7 @@ pub fn all_differences(pairs: &[Pair<'_>]) -> Vec<String> {
 }
 
 /// One setting in which two records differ: its name, and its value in each.
-pub(super) type Difference = (&'static str, String, String);
+pub type Difference = (&'static str, String, String);
 
 /// The differences of the settings, in words.
 pub fn differences(pair: &Pair<'_>) -> Vec<String> {
@@ -112,7 +112,8 @@ pub(super) fn in_words(differences: Vec<Difference>) -> Vec<String> {
     differences.into_iter().map(words).collect()
 }
 
-pub(super) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
+/// The settings in which two records differ.
+pub(crate) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut note = |what: &'static str, a: String, b: String| {
         if a != b {

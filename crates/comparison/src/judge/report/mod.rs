@@ -36,6 +36,7 @@ use crate::facts::agreement;
 use crate::facts::evidence::{self, BlocksChosen, End, Evidence, Probe, Slices, Stages};
 use crate::facts::run::{Environment, Noise, Run};
 pub use crate::history::State;
+use crate::judge::combined::OtherRuns;
 use crate::judge::metrics::{self, Metric};
 use crate::judge::report::verdicts::Verdict;
 use crate::judge::work::encode::{self, FromText};
@@ -95,6 +96,9 @@ pub struct Report {
     pub hybrids: Vec<Hybrid>,
     pub machine: Machine,
     pub warnings: Vec<Warning>,
+    /// The other runs of this case on this machine, if the history had any when the run ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_runs: Option<OtherRuns>,
     pub interrupted: bool,
     /// Directory that holds every sample.
     pub results: String,
@@ -257,6 +261,7 @@ impl Report {
             rules,
             sanity,
             machine: Machine::new(plan, evidence),
+            other_runs: None,
             interrupted: matches!(evidence.end, End::Interrupted | End::Killed),
             results: results.clone(),
         }

@@ -2,6 +2,7 @@
 //! check ARCHIVE` judges it again. An archive is not trusted: files are read within limits, samples are judged by the
 //! functions that `photofinish report` calls, and the report must agree.
 
+pub(super) mod signature;
 #[cfg(test)]
 mod tests;
 
@@ -62,15 +63,20 @@ pub(crate) fn pack(directory: &Path) -> Result<PathBuf> {
             directory.display()
         )));
     }
+    let archive = of(directory)?;
+    let names = names(&measure::places::host(), std::env::var("USER").ok(), std::env::var("HOME").ok());
+    write(directory, &archive, &names)
+        .map_err(|error| Failure::failed(format!("cannot write {}: {error}", archive.display())))?;
+    Ok(archive)
+}
+
+/// The archive of a directory: `DIRECTORY.tar.gz` beside it.
+pub(super) fn of(directory: &Path) -> Result<PathBuf> {
     let directory = std::path::absolute(directory).map_err(|error| Failure::failed(error.to_string()))?;
     // The name of a directory may hold a dot.
     let mut name = directory.file_name().unwrap_or_default().to_owned();
     name.push(".tar.gz");
-    let archive = directory.with_file_name(name);
-    let names = names(&measure::places::host(), std::env::var("USER").ok(), std::env::var("HOME").ok());
-    write(&directory, &archive, &names)
-        .map_err(|error| Failure::failed(format!("cannot write {}: {error}", archive.display())))?;
-    Ok(archive)
+    Ok(directory.with_file_name(name))
 }
 
 fn names(host: &str, user: Option<String>, home: Option<String>) -> Vec<String> {
@@ -431,8 +437,8 @@ const SENTENCES: [&str; 12] = [
     "warnings",
 ];
 
-/// Unverified rules and mere notes are in words, too.
-const NOTES: [&str; 2] = ["notes", "unverified"];
+/// Unverified rules and mere notes are in words, too. What other runs gave is in no samples.
+const NOTES: [&str; 3] = ["notes", "other_runs", "unverified"];
 
 const ROWS: &str = "rows";
 

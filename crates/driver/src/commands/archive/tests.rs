@@ -223,3 +223,55 @@ fn figures_and_verdicts_are_compared_and_sentences_are_not() {
     assert_eq!(found(json!({"made_up": [1]})), "made_up is [1], and the samples give not there");
     assert_eq!(found(json!({"left_out": [], "n": null})), "");
 }
+
+/// A key of OpenSSH without a passphrase; `None` where its program is not installed.
+#[expect(clippy::disallowed_methods, reason = "OpenSSH's own program makes keys")]
+fn key(directory: &Path, name: &str) -> Option<PathBuf> {
+    let key = directory.join(name);
+    let mut command = std::process::Command::new("ssh-keygen");
+    let made = command.args(["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f"]).arg(&key).output().ok()?;
+    assert!(made.status.success(), "{made:?}");
+    Some(key)
+}
+
+#[test]
+fn a_signature_is_of_the_archive_as_it_is_and_of_a_key_that_may_sign() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(own) = key(place.path(), "own") else {
+        eprintln!(
+            "signatures are not looked at: ssh-keygen is not installed (Debian: apt-get install openssh-client)"
+        );
+        return;
+    };
+    let other = key(place.path(), "other").unwrap().with_extension("pub");
+    let public = own.with_extension("pub");
+    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/published");
+    let run = place.path().join("run");
+    fs::create_dir(&run).unwrap();
+    for (name, _) in FILES.iter().filter(|(name, _)| *name != SUMS) {
+        fs::copy(published.join(name), run.join(name)).unwrap();
+    }
+    let archive = pack(&run).unwrap();
+    let refused = |signers: &Path| {
+        let why = signature::verify(&archive, signers).unwrap_err();
+        (why.exit_code(), why.to_string())
+    };
+    let (code, why) = refused(&public);
+    assert!(code == 2 && why.contains("has no signature"), "{why}");
+    assert_eq!(signature::sign(&archive, &own).unwrap(), place.path().join("run.tar.gz.sig"));
+    assert_eq!(signature::verify(&archive, &public).unwrap(), 0);
+    let (code, why) = refused(&other);
+    assert!(code == 1 && why.contains("no key of"), "{why}");
+    let both = place.path().join("both.keys");
+    fs::write(&both, [fs::read(&other).unwrap(), fs::read(&public).unwrap()].concat()).unwrap();
+    assert_eq!(signature::verify(&archive, &both).unwrap(), 0);
+    // One sample less, with correct sums.
+    let samples = fs::read_to_string(run.join(SAMPLES)).unwrap();
+    fs::write(run.join(SAMPLES), samples.lines().skip(1).map(|line| format!("{line}\n")).collect::<String>())
+        .unwrap();
+    pack(&run).unwrap();
+    let (code, why) = refused(&public);
+    assert!(code == 1 && why.contains("changed after it was signed"), "{why}");
+    let why = signature::sign(&archive, &place.path().join("none")).unwrap_err().to_string();
+    assert!(why.contains("cannot sign"), "{why}");
+}

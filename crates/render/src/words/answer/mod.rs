@@ -6,7 +6,7 @@ pub(crate) mod tests;
 
 use comparison::judge::report::verdicts::{Comparison, Unmeasurable, Verdict};
 use comparison::judge::report::{Row, State};
-use comparison::judge::{Metric, Report, WorkKind};
+use comparison::judge::{Metric, Report};
 use comparison::plan::{Plan, Rounds};
 pub(crate) use grid::{about, grid, in_full, mark, notes, sorted};
 use statistics::{Cause, MIN_ROUNDS, Split, Undecided};
@@ -22,14 +22,6 @@ pub(crate) fn rounds(report: &Report) -> usize {
 /// Whether there are rounds enough for verdicts, and the machine was quiet enough.
 pub(crate) fn has_verdicts(report: &Report) -> bool {
     report.noise().is_none() && rounds(report) >= statistics::MIN_ROUNDS
-}
-
-/// The metrics with verdicts of their own: the first question, then in the order of the table.
-pub(crate) fn asked(kind: WorkKind) -> Vec<Metric> {
-    let mut asked = Metric::tested(kind);
-    asked.retain(|metric| metric.follows(kind).is_none());
-    asked.sort_by_key(|metric| *metric != Metric::deciding(kind));
-    asked
 }
 
 // The sentences above the table: who wins the first question, and who wins another.
