@@ -9,8 +9,9 @@ use crate::words::{self, answer, verdicts};
 /// Hexadecimal digits of a sha256 below an answer.
 const DIGITS: usize = 12;
 
-/// The command, the commit and the weights: "to repeat it: photofinish --seed 1; commit 01234567; f32.safetensors has
-/// sha256 0123456789ab".
+/// The command, the plan, the commit and the weights: "To repeat it: photofinish --seed 1; plan 89abcdef0123, begun
+/// 2026-01-01T00:00:00Z; commit 01234567; f32.safetensors has sha256 0123456789ab". Who registered the plan sees that
+/// it is the same and when it was measured.
 pub(crate) fn repeated(report: &Report) -> Option<String> {
     let environment = &report.environment;
     if environment.command.is_empty() {
@@ -18,6 +19,8 @@ pub(crate) fn repeated(report: &Report) -> Option<String> {
     }
     let (command, _) = words::elsewhere(&environment.command, Some(report.plan.seed));
     let mut told = vec![format!("To repeat it: {}", words::quoted(&command))];
+    let plan = report.plan.request.registered(report.plan.seed);
+    told.push(format!("plan {}, begun {}", shortened(&plan), environment.started));
     told.extend(commit(report));
     told.extend(weights(report).map(|(file, sha256)| format!("{file} has sha256 {}", shortened(&sha256))));
     Some(told.join("; "))
@@ -134,9 +137,14 @@ mod tests {
             .unwrap(),
         );
         let line = repeated(&report).unwrap();
+        let plan = report.plan.request.registered(report.plan.seed);
         assert_eq!(
             line,
-            "To repeat it: photofinish --seed 1; commit 01234567; f32.safetensors has sha256 abababababab"
+            format!(
+                "To repeat it: photofinish --seed 1; plan {}, begun 2026-01-01T00:00:00Z; commit 01234567; f32.safetensors \
+                 has sha256 abababababab",
+                shortened(&plan)
+            )
         );
         insta::assert_snapshot!(cited(&report, Some(&"cd".repeat(32))));
     }

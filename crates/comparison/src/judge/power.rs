@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use statistics::{Moments, detectable_shift, median};
-use strum::VariantArray;
 
 use crate::history::Record;
-use crate::judge::Metric;
-use crate::plan::{Rounds, WorkKind};
+use crate::judge::{Metric, work};
+use crate::plan::Rounds;
 
 /// Share of comparisons that shall find the difference.
 const POWER: f64 = 0.8;
@@ -50,12 +49,7 @@ impl Power {
         let runs: Vec<Vec<&Record>> =
             runs.into_values().rev().filter(|run| run.len() > 1).take(RUNS).collect();
         let rounds = rounds(&runs, asked)?;
-        let has = |metric: &Metric| runs[0][0].metrics.contains_key(metric.name());
-        // Records do not name their kind of work: it is the one with most questions, all of which have figures.
-        let kinds = WorkKind::VARIANTS.iter().copied().rev();
-        let kind = kinds
-            .filter(|kind| Metric::questions(*kind).iter().all(has))
-            .max_by_key(|kind| Metric::questions(*kind).len())?;
+        let kind = work::kind(&runs[0][0].case);
         let all: f64 = Metric::ALL.iter().map(|metric| metric.error_share(kind)).sum();
         let pairs = (asked.contenders * asked.contenders.saturating_sub(1) / 2) as f64;
         let mut differences = Vec::new();
@@ -132,6 +126,7 @@ fn deviation(runs: &[Vec<&Record>], metric: Metric) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::judge::regression::testing::{record, set};
+    use crate::plan::WorkKind;
 
     /// A run of two contenders whose log ratios have this deviation from round to round.
     fn run(time: &str, deviation: f64) -> Vec<Record> {

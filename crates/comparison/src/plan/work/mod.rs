@@ -43,7 +43,7 @@ impl Deref for Work {
 }
 
 /// The kind of work. It determines the metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkKind {
     TokenByToken,
     /// Requests for one token, which decode nothing.
