@@ -3,7 +3,6 @@
 use comparison::judge::report::Row;
 use comparison::judge::{Metric, Report, records};
 
-use crate::combined;
 use crate::words::{self, answer, verdicts};
 
 /// Hexadecimal digits of a sha256 below an answer.
@@ -85,7 +84,7 @@ pub fn cited(report: &Report, archive: Option<&str>) -> String {
         found.extend(pairs.map(|pair| verdicts::of_report(report, pair)));
     }
     let found = if found.is_empty() { "there is no verdict".to_owned() } else { found.join("; ") };
-    let others = report.other_runs.as_ref().map(|runs| format!(" ({})", combined::others(runs)));
+    let others = report.other_runs.as_ref().map(|runs| format!(" ({})", verdicts::others(runs)));
     text += &format!(
         "On {day}, {program}, measured {} on {}: {found}. Intervals are of this run{}.",
         answer::listed(&frameworks),

@@ -1,6 +1,6 @@
 //! Runs of one case, combined: a table for each case, and every figure as CSV.
 
-use comparison::judge::combined::{OtherRatio, OtherRuns, Pair, Runs};
+use comparison::judge::combined::{Pair, Runs};
 use serde_json::json;
 
 use crate::export::{Block, Body, Document};
@@ -88,20 +88,6 @@ fn line(case: &Runs, pair: &Pair) -> flat::Line {
     ])
 }
 
-/// "run 5 of this case on this machine; the others: candle 1.09–1.17x ort in throughput".
-pub(crate) fn others(runs: &OtherRuns) -> String {
-    let start = format!("run {} of this case on this machine", runs.count + 1);
-    let Some(first) = runs.ratios.first() else { return start };
-    let of = |ratio: &OtherRatio| {
-        let (low, high) = ratio.range;
-        let range = if low == high { times(low) } else { format!("{}x", between(low, high)) };
-        format!("{range} {}", ratio.b)
-    };
-    let ratios: Vec<String> = runs.ratios.iter().map(of).collect();
-    let who = if runs.count == 1 { "the other" } else { "the others" };
-    format!("{start}; {who}: {} {} in {}", first.a, ratios.join(", "), first.metric.words())
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use comparison::judge::Metric;
@@ -131,21 +117,5 @@ pub(crate) mod tests {
                 pair(Metric::Load, None, [0.9, 1.2, 2.4]),
             ],
         }]
-    }
-
-    #[test]
-    fn the_other_runs_are_one_sentence() {
-        let ratio =
-            |b: &str, range| OtherRatio { metric: Metric::Throughput, a: "a".into(), b: b.into(), range };
-        let told = |count, ratios| others(&OtherRuns { count, ratios });
-        assert_eq!(
-            told(4, vec![ratio("b", (1.09, 1.17)), ratio("c", (0.98, 1.3))]),
-            "run 5 of this case on this machine; the others: a 1.09–1.17x b, 0.98–1.30x c in throughput"
-        );
-        assert_eq!(
-            told(1, vec![ratio("b", (1.1, 1.1))]),
-            "run 2 of this case on this machine; the other: a 1.10x b in throughput"
-        );
-        assert_eq!(told(1, Vec::new()), "run 2 of this case on this machine");
     }
 }

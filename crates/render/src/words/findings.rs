@@ -13,7 +13,6 @@ use protocol::untrusted::Foreign;
 use protocol::{Padding, Side, Unit};
 
 use super::{Line, Summary, verdicts};
-use crate::combined;
 use crate::table::{Table, Tone};
 use crate::words::{self, answer};
 
@@ -22,7 +21,7 @@ pub(crate) fn summary(report: &Report) -> Summary {
         Line::qualifying(Tone::Struck, format!("impossible: {}: {}", flag.framework, flag.finding))
     });
     let hybrids = report.hybrids.iter().flat_map(|it| verdicts::sentences(it, report.plan.margin));
-    let others = report.other_runs.as_ref().map(combined::others);
+    let others = report.other_runs.as_ref().map(verdicts::others);
     let said = [verdicts::floor(report), same_outputs(report), others].into_iter().flatten();
     let lines = hybrids.chain(said).map(Line::plain);
     Summary {

@@ -1,6 +1,7 @@
 //! The verdict on each pair and metric, a line each.
 
 use comparison::judge::Metric;
+use comparison::judge::combined::{OtherRatio, OtherRuns};
 use comparison::judge::report::hybrid::{HandOver, Hybrid, Memory, Predicted};
 use comparison::judge::report::verdicts::{Comparison, Unmeasurable, Verdict};
 use comparison::judge::report::warnings::SlowMoments;
@@ -351,6 +352,20 @@ fn pays(hybrid: &Hybrid, margin: f64) -> Option<String> {
     Some(format!("{does}: {}", sentence(verdict, Some(margin))))
 }
 
+/// "run 5 of this case on this machine; the others: candle 1.09–1.17x ort in throughput".
+pub(crate) fn others(runs: &OtherRuns) -> String {
+    let start = format!("run {} of this case on this machine", runs.count + 1);
+    let Some(first) = runs.ratios.first() else { return start };
+    let of = |ratio: &OtherRatio| {
+        let (low, high) = ratio.range;
+        let range = if low == high { times(low) } else { format!("{}x", between(low, high)) };
+        format!("{range} {}", ratio.b)
+    };
+    let ratios: Vec<String> = runs.ratios.iter().map(of).collect();
+    let who = if runs.count == 1 { "the other" } else { "the others" };
+    format!("{start}; {who}: {} {} in {}", first.a, ratios.join(", "), first.metric.words())
+}
+
 #[cfg(test)]
 mod tests {
     use comparison::judge::Metric;
@@ -440,5 +455,21 @@ mod tests {
         assert!(told[1].ends_with("without a copy, in 0.001 ms: both engines keep them at 0x10"), "{told:?}");
         shared.prefill = None;
         assert!(sentences(&shared, 0.02)[0].contains("compare its parts as well"));
+    }
+
+    #[test]
+    fn the_other_runs_are_one_sentence() {
+        let ratio =
+            |b: &str, range| OtherRatio { metric: Metric::Throughput, a: "a".into(), b: b.into(), range };
+        let told = |count, ratios| others(&OtherRuns { count, ratios });
+        assert_eq!(
+            told(4, vec![ratio("b", (1.09, 1.17)), ratio("c", (0.98, 1.3))]),
+            "run 5 of this case on this machine; the others: a 1.09–1.17x b, 0.98–1.30x c in throughput"
+        );
+        assert_eq!(
+            told(1, vec![ratio("b", (1.1, 1.1))]),
+            "run 2 of this case on this machine; the other: a 1.10x b in throughput"
+        );
+        assert_eq!(told(1, Vec::new()), "run 2 of this case on this machine");
     }
 }

@@ -86,7 +86,7 @@ fn beside(archive: &Path) -> PathBuf {
 
 /// Runs `ssh-keygen` with the archive as its input.
 fn keygen(archive: &Path, with: &dyn Fn(&mut Command) -> &mut Command) -> Result<Output> {
-    let input = std::fs::File::open(archive)
+    let input = untrusted::file::open(archive)
         .map_err(|error| Failure::usage(format!("cannot read {}: {error}", archive.display())))?;
     #[expect(clippy::disallowed_methods, reason = "OpenSSH's own program makes and checks its signatures")]
     let mut command = Command::new("ssh-keygen");
