@@ -1,12 +1,13 @@
-//! What a comparison can show, told before it is measured: from the noise and the costs of the last runs on the machine.
+//! What a comparison can show, before it is measured: from the noise and the costs of the last runs on the machine.
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
 use statistics::{Moments, detectable_shift, median};
 
 use crate::history::Record;
 use crate::judge::{Metric, work};
-use crate::plan::Rounds;
+use crate::plan::{Request, Rounds};
 
 /// Share of comparisons that shall find the difference.
 const POWER: f64 = 0.8;
@@ -17,14 +18,24 @@ const LEVEL: f64 = 0.05;
 /// Runs whose noise counts, the latest.
 const RUNS: usize = 5;
 
-/// What is to be measured, as records name it.
+/// Fields of a request that say how much is measured and by what, not what is computed.
+const HOW: [&str; 10] = [
+    "frameworks",
+    "rounds",
+    "time_budget_min",
+    "margin_percent",
+    "max_cv",
+    "accept_noise",
+    "patience_s",
+    "fair_comparison",
+    "reference",
+    "seed",
+];
+
+/// What is to be measured.
 #[derive(Debug)]
 pub struct Asked<'a> {
-    /// As it was asked for.
-    pub model: &'a str,
-    pub precision: &'a str,
-    pub device: &'a str,
-    pub threads: usize,
+    pub request: &'a Request,
     pub contenders: usize,
     pub rounds: Rounds,
 }
@@ -43,7 +54,12 @@ impl Power {
     /// `records`: of this machine. `None` if none of them is of this case, or too short to show its noise.
     pub fn expected(records: &[Record], asked: &Asked<'_>) -> Option<Power> {
         let mut runs: BTreeMap<(&str, &str), Vec<&Record>> = BTreeMap::new();
-        for record in records.iter().filter(|record| is_of(record, asked)) {
+        let own = case(asked.request.to_json());
+        let is_own = |record: &&Record| {
+            record.state.takes_part()
+                && record.request.as_ref().is_some_and(|other| case(other.clone()) == own)
+        };
+        for record in records.iter().filter(is_own) {
             runs.entry((&record.time, &record.run)).or_default().push(record);
         }
         let runs: Vec<Vec<&Record>> =
@@ -63,7 +79,8 @@ impl Power {
         Some(Power { rounds, differences, runs: runs.len() })
     }
 
-    /// "about 11 rounds find 4 % in throughput, 15 % in time to first token, in 4 of 5 such comparisons".
+    /// "about 11 rounds, which find 4 % in throughput, 15 % in time to first token in 4 of 5 comparisons (noise of the
+    /// last 3 runs of this case here)".
     pub fn words(&self) -> String {
         let of = |(metric, share): &(Metric, f64)| {
             let percent = 100.0 * share;
@@ -80,13 +97,12 @@ impl Power {
     }
 }
 
-fn is_of(record: &Record, asked: &Asked<'_>) -> bool {
-    let case = &record.case;
-    let model = record.request.as_ref().and_then(|request| request["models"][0].as_str());
-    record.state.takes_part()
-        && model == Some(asked.model)
-        && (case.precision.as_str(), case.device.as_str(), case.threads)
-            == (asked.precision, asked.device, asked.threads)
+/// What a request computes.
+fn case(mut request: Value) -> Value {
+    if let Value::Object(fields) = &mut request {
+        fields.retain(|name, _| !HOW.contains(&name.as_str()));
+    }
+    request
 }
 
 /// As many rounds as were asked for, or as the time allows at the cost of the latest run.
@@ -134,7 +150,7 @@ mod tests {
             let mut record = record(framework, 50.0);
             record.time = time.to_owned();
             record.settings.round_s = Some(20.0);
-            record.request = Some(serde_json::json!({ "models": ["smollm2-135m"] }));
+            record.request = Some(Request::default().to_json());
             for metric in Metric::questions(WorkKind::TokenByToken) {
                 set(&mut record, metric, 50.0);
                 let figure = record.metrics.get_mut(metric.name()).unwrap();
@@ -150,15 +166,7 @@ mod tests {
     }
 
     fn asked(records: &[Record], contenders: usize, rounds: Rounds) -> Option<Power> {
-        let case = &records[0].case;
-        let asked = Asked {
-            model: "smollm2-135m",
-            precision: &case.precision,
-            device: &case.device,
-            threads: case.threads,
-            contenders,
-            rounds,
-        };
+        let asked = Asked { request: &Request { seed: Some(1), ..Request::default() }, contenders, rounds };
         Power::expected(records, &asked)
     }
 
@@ -197,8 +205,8 @@ mod tests {
         let mut records = run("2026-11-28T10:00:00Z", 0.02);
         records.extend(run("2026-11-28T11:00:00Z", 0.02));
         assert_eq!(asked(&records, 2, Rounds::Fixed(10)).unwrap().runs, 2);
-        records[2].case.threads += 1;
-        records[3].case.threads += 1;
+        let other = Request { new_tokens: vec![7], ..Request::default() };
+        records[2..].iter_mut().for_each(|record| record.request = Some(other.to_json()));
         assert_eq!(asked(&records, 2, Rounds::Fixed(10)).unwrap().runs, 1);
         assert_eq!(asked(&records[..1], 2, Rounds::Fixed(10)), None);
     }

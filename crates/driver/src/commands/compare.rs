@@ -15,7 +15,7 @@ use comparison::judge::report::generate::Times;
 use comparison::judge::report::{Facts, Prepared};
 use comparison::judge::study::StudyReport;
 use comparison::plan::sweep::SweepKind;
-use comparison::plan::{Contender, Failure, Request, Result, Rounds, StudyKind, StudyRequest};
+use comparison::plan::{Failure, Request, Result, Rounds, StudyKind, StudyRequest};
 use configs::{Published, Suite};
 use render::result::precisions::Precisions;
 use render::{Csv, Exporter, JsonText, Markdown, export};
@@ -241,7 +241,8 @@ pub(crate) fn measure(
     let (plan, bundle) = resolve::resolve(request, places, destination.quiet)?;
     let environment = places::read(places, started.format(&Rfc3339).unwrap_or_default());
     let model = Prepared::new(&bundle);
-    let expected = expected(&plan.request, &plan.contenders, plan.rounds, destination.history, &environment);
+    let expected =
+        expected(&plan.request, plan.contenders.len(), plan.rounds, destination.history, &environment);
     if let Some(power) = expected.filter(|_| !destination.quiet) {
         protocol::say!("to expect: {}", power.words());
     }
@@ -268,7 +269,7 @@ pub(crate) fn measure(
 /// What this comparison can show, by the last runs of its case on this machine; `None` without any.
 pub(super) fn expected(
     request: &Request,
-    contenders: &[Contender],
+    contenders: usize,
     rounds: Rounds,
     history: &Path,
     environment: &Environment,
@@ -277,15 +278,7 @@ pub(super) fn expected(
     let mut records = crate::history_file::read(&history.join(HISTORY)).ok()?.records;
     let is_of_its_own = |record: &Record| record.apart().iter().all(|why| *why == Apart::Noisy);
     records.retain(|record| record.machine.fingerprint == machine && is_of_its_own(record));
-    let first = contenders.first()?;
-    let asked = Asked {
-        model: request.model(),
-        precision: first.precision.name(),
-        device: &request.device,
-        threads: first.threads,
-        contenders: contenders.len(),
-        rounds,
-    };
+    let asked = Asked { request, contenders, rounds };
     Power::expected(&records, &asked)
 }
 

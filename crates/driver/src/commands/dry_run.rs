@@ -76,7 +76,7 @@ fn comparison(args: &CompareArgs) -> Result<(Planned, Format)> {
     for (request, one) in each.iter().zip(&mut planned.comparisons) {
         let Some(plan) = &mut one.plan else { continue };
         let rounds = plan.rounds.unwrap_or(Rounds::Fixed(0));
-        let power = compare::expected(request, &plan.contenders, rounds, &history, &environment);
+        let power = compare::expected(request, plan.contenders.len(), rounds, &history, &environment);
         plan.expected = power.map(|power| power.words());
     }
     Ok((planned, args.format()))
