@@ -2,7 +2,7 @@
 
 Every line of stdin is a comparison in JSON: `a` and `b`, the two arms, are lists of processes in the order in which they
 ran, and a process is a list of its requests in microseconds a token. The first line on stdout describes the rules; each
-further one has a decision per rule, in that order: 1 if b is slower, -1 if b is faster, 0 if they are not told apart.
+further one has a decision per rule, in that order: 1 if b is slower, -1 if b is faster, 0 if it finds no difference.
 
 To add a rule, write a function of the two arms below. What you need: `requests(arm)`, all requests one after another, or
 `means(arm)`, the mean of each process. Times are higher where an arm is slower.

@@ -39,6 +39,26 @@ fn a_plan_has_the_values_of_the_run() {
 }
 
 #[test]
+fn a_plan_is_registered_by_its_digest_and_another_is_refused() {
+    let installation = installation();
+    let asked = "compare --frameworks quick --rounds 6 --seed 7";
+    let digest = planned(&installation, asked)["registered"].as_str().unwrap().to_owned();
+    assert!(planned(&installation, "compare --frameworks quick --rounds 6")["registered"].is_null());
+    installation.run(&format!("{asked} --registered {digest}")).exits(0);
+    let summary = std::fs::read_to_string(installation.results().join("report.md")).unwrap();
+    let told = summary.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains(&format!("plan {}, begun ", &digest[..12])), "the report names it: {told}");
+    for other in [asked.replace("--seed 7", "--seed 8"), asked.replace("--rounds 6", "--rounds 7")] {
+        let refused = installation.run(&format!("{other} --registered {digest}")).exits(2).stderr;
+        assert!(
+            refused.contains("was registered: something else was asked for, or another seed"),
+            "{refused}"
+        );
+    }
+    installation.run(&format!("compare --frameworks quick --registered {digest}")).exits(2);
+}
+
+#[test]
 fn a_study_is_planned_cell_by_cell() {
     let installation = installation();
     let sweep = "sweep generate --frameworks quick,absent --prompt-tokens 4,6 --new-tokens 4,8";

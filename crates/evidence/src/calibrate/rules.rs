@@ -2,8 +2,8 @@
 //! two names different, and how often it finds a difference. Their rules are in Python, in `crates/evidence/rules`, each
 //! from its own source; ours is the product's.
 //!
-//! Weather has a memory, and whoever draws rounds at random takes it away. So comparisons are stretches of rounds that
-//! followed each other, and an interval counts those that do not overlap.
+//! The state of a machine lasts for rounds, and rounds drawn at random do not show that. So comparisons are stretches of
+//! rounds that followed each other, and an interval counts those that do not overlap.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -342,7 +342,7 @@ pub fn page(python: &Path, seed: u64) -> Result<String> {
          One build ran under two names, process by process in turns. Each rule gets the same {ROUNDS} rounds, so the same \
          machine time, and the microseconds a token of every request. *False*: it says that the arms differ. *Found*: every \
          time of the second arm is multiplied by 1.03 or 1.05, and it says that the second is slower. Comparisons are \
-         stretches of rounds that followed each other, because weather has a memory. Brackets are 95 % score intervals \
+         stretches of rounds that followed each other, because the state of a machine lasts for rounds. Brackets are 95 % score intervals \
          (Wilson 1927) that count only stretches that do not overlap.\n\n\
          ## As the tools run: one arm after the other\n\n\
          The first arm is both processes of the first {half} rounds, the second those of the others.\n\n{}\n\
