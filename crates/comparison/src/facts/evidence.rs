@@ -435,6 +435,13 @@ pub enum Slices {
 /// Seconds of wall time, by stage.
 pub type Stages = BTreeMap<Stage, f64>;
 
+/// Seconds that rounds took, without what comes before the first and after the last; `None` if that is not known.
+pub fn of_rounds(stages: &Stages) -> Option<f64> {
+    let of = [Stage::Starts, Stage::Probes, Stage::Requests, Stage::Turns, Stage::Finishing, Stage::Judging];
+    let seconds: f64 = of.iter().filter_map(|stage| stages.get(stage)).sum();
+    (seconds > 0.0).then_some(seconds)
+}
+
 /// The stages on which the wall time of a comparison is spent.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr,

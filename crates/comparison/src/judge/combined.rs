@@ -125,7 +125,7 @@ fn ratio(metric: Metric, a: &str, b: &str, run: &[Record]) -> Option<LogRatios> 
 }
 
 /// The records of each run. Runs that begin in the same second in two directories have one name.
-fn by_run(records: &[Record]) -> Vec<&[Record]> {
+pub(crate) fn by_run(records: &[Record]) -> Vec<&[Record]> {
     records.chunk_by(|a, b| (&a.run, &a.time) == (&b.run, &b.time)).collect()
 }
 

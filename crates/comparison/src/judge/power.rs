@@ -1,19 +1,15 @@
 //! What a comparison can show, before it is measured: from the noise and the costs of the last runs on the machine.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
-use statistics::{Moments, detectable_shift, median};
+use statistics::{Moments, SIGNIFICANCE, detectable_shift, median};
 
 use crate::history::Record;
+use crate::judge::combined::{by_run, unfit};
 use crate::judge::{Metric, work};
 use crate::plan::{Request, Rounds};
 
 /// Share of comparisons that shall find the difference.
 const POWER: f64 = 0.8;
-
-/// Error rate of a table.
-const LEVEL: f64 = 0.05;
 
 /// Runs whose noise counts, the latest.
 const RUNS: usize = 5;
@@ -51,30 +47,28 @@ pub struct Power {
 }
 
 impl Power {
-    /// `records`: of this machine. `None` if none of them is of this case, or too short to show its noise.
+    /// `records`: of this machine, in the order of time. `None` if none of them is of this case, or too short to show its
+    /// noise. Runs without verdicts do not count, as where runs are combined.
     pub fn expected(records: &[Record], asked: &Asked<'_>) -> Option<Power> {
-        let mut runs: BTreeMap<(&str, &str), Vec<&Record>> = BTreeMap::new();
         let own = case(asked.request.to_json());
         let is_own = |record: &&Record| {
             record.state.takes_part()
                 && record.request.as_ref().is_some_and(|other| case(other.clone()) == own)
         };
-        for record in records.iter().filter(is_own) {
-            runs.entry((&record.time, &record.run)).or_default().push(record);
+        let mut runs: Vec<Vec<&Record>> = Vec::new();
+        for run in by_run(records).into_iter().rev().filter(|run| unfit(run).is_none()) {
+            runs.push(run.iter().filter(is_own).collect());
         }
-        let runs: Vec<Vec<&Record>> =
-            runs.into_values().rev().filter(|run| run.len() > 1).take(RUNS).collect();
+        runs.retain(|run| run.len() > 1);
+        runs.truncate(RUNS);
         let rounds = rounds(&runs, asked)?;
         let kind = work::kind(&runs[0][0].case);
         let all: f64 = Metric::ALL.iter().map(|metric| metric.error_share(kind)).sum();
-        let pairs = (asked.contenders * asked.contenders.saturating_sub(1) / 2) as f64;
+        let pairs = asked.contenders * asked.contenders.saturating_sub(1) / 2;
         let mut differences = Vec::new();
         for metric in Metric::questions(kind) {
-            let deviation = deviation(&runs, metric)?;
-            // Holm's first step: what a difference faces if it is the only one.
-            let level = LEVEL * metric.error_share(kind) / all / pairs;
-            let shift = detectable_shift(rounds, (rounds - 1) as f64, level, POWER) * deviation;
-            differences.push((metric, shift.exp() - 1.0));
+            let share = metric.error_share(kind) / all / pairs as f64;
+            differences.push((metric, smallest(rounds, deviation(&runs, metric)?, share)));
         }
         Some(Power { rounds, differences, runs: runs.len() })
     }
@@ -95,6 +89,13 @@ impl Power {
             if runs == 1 { "run".to_owned() } else { format!("{runs} runs") }
         )
     }
+}
+
+/// The share by which a contender must be slower to be found so by four of five comparisons. `deviation`: of log ratios from
+/// round to round. `share`: that of the error rate at Holm's first step, which a difference faces if it is the only one.
+pub fn smallest(rounds: usize, deviation: f64, share: f64) -> f64 {
+    let shift = detectable_shift(rounds, (rounds - 1) as f64, SIGNIFICANCE * share, POWER);
+    (shift * deviation).exp() - 1.0
 }
 
 /// What a request computes.

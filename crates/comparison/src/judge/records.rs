@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use statistics::median_interval;
 
-use crate::facts::evidence::{Probe, Slices, Stage};
+use crate::facts::evidence::{Probe, Slices, of_rounds};
 use crate::facts::run::Environment;
 use crate::history::{Case, Figure, Machine, Parity, Record, SCHEMA, Settings, Verdict};
 use crate::judge::report::memory::Parts;
@@ -108,13 +108,9 @@ fn settings(report: &Report) -> Settings {
     }
 }
 
-/// Seconds that a round took. Nothing else takes time between the first and the last.
 fn round_s(report: &Report) -> Option<f64> {
     let rounds = report.rows.iter().map(|row| row.rounds).max().filter(|rounds| *rounds > 0)?;
-    let stages =
-        [Stage::Starts, Stage::Probes, Stage::Requests, Stage::Turns, Stage::Finishing, Stage::Judging];
-    let seconds: f64 = stages.iter().filter_map(|stage| report.time.get(stage)).sum();
-    (seconds > 0.0).then(|| seconds / rounds as f64)
+    Some(of_rounds(&report.time)? / rounds as f64)
 }
 
 /// The parts of the peak, in bytes, by name.

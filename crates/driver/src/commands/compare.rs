@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use bundle::{Bundle, Precision};
 use comparison::facts::Evidence;
 use comparison::facts::run::Environment;
-use comparison::history::{Apart, Record};
 use comparison::judge::Report;
 use comparison::judge::combined::OtherRuns;
 use comparison::judge::metrics::Metric;
@@ -276,8 +275,7 @@ pub(super) fn expected(
 ) -> Option<Power> {
     let machine = records::fingerprint(environment);
     let mut records = crate::history_file::read(&history.join(HISTORY)).ok()?.records;
-    let is_of_its_own = |record: &Record| record.apart().iter().all(|why| *why == Apart::Noisy);
-    records.retain(|record| record.machine.fingerprint == machine && is_of_its_own(record));
+    records.retain(|record| record.machine.fingerprint == machine);
     let asked = Asked { request, contenders, rounds };
     Power::expected(&records, &asked)
 }

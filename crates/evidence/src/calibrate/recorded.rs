@@ -18,6 +18,7 @@ use flate2::write::GzEncoder;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use statistics::{TRIMMED_SLICES, of_turns};
 
@@ -149,10 +150,10 @@ impl Recording {
 
     /// The comparison of a journal: its rounds in which every contender has a complete process.
     pub fn of_journal(text: &str) -> Result<Recording> {
-        let fact =
-            |(index, line)| Fact::read(line).map_err(|why| anyhow::anyhow!("line {}: {why}", index + 1));
-        let facts = text.lines().enumerate().map(fact).collect::<Result<Vec<Fact>>>()?;
-        let evidence = Evidence::from_facts(facts);
+        Recording::new(&evidence(text)?)
+    }
+
+    pub(crate) fn new(evidence: &Evidence) -> Result<Recording> {
         let mut rounds: BTreeMap<usize, BTreeMap<&str, Process>> = BTreeMap::new();
         for run in evidence.runs.iter().filter(|run| run.is_complete()) {
             if let Some(process) = process(run) {
@@ -169,6 +170,13 @@ impl Recording {
         let rounds = rounds.into_values().map(|round| round.into_values().collect()).collect();
         Ok(Recording { contenders, rounds })
     }
+}
+
+/// What a journal says.
+pub(crate) fn evidence(journal: &str) -> Result<Evidence> {
+    let fact = |(index, line)| Fact::read(line).map_err(|why| anyhow::anyhow!("line {}: {why}", index + 1));
+    let facts = journal.lines().enumerate().map(fact).collect::<Result<Vec<Fact>>>()?;
+    Ok(Evidence::from_facts(facts))
 }
 
 fn process(run: &Run) -> Option<Process> {
@@ -189,14 +197,14 @@ pub fn recorded() -> &'static [Recording] {
 }
 
 /// Reads a file of recordings.
-pub fn read(bytes: &[u8]) -> Result<Vec<Recording>> {
+pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<T>> {
     let mut text = String::new();
     GzDecoder::new(bytes).read_to_string(&mut text).context("cannot decompress the recordings")?;
     text.lines().map(|line| serde_json::from_str(line).context("not a recording")).collect()
 }
 
 /// A file of recordings.
-pub fn write(recordings: &[Recording]) -> Result<Vec<u8>> {
+pub fn write<T: Serialize>(recordings: &[T]) -> Result<Vec<u8>> {
     let mut file = GzEncoder::new(Vec::new(), Compression::best());
     for recording in recordings {
         writeln!(file, "{}", serde_json::to_string(recording)?)?;
@@ -371,6 +379,6 @@ mod tests {
             assert!(process.load > 0 && process.cold > 0 && process.peak_kb > 0);
             assert!(process.requests.iter().all(Request::is_played));
         }
-        assert_eq!(read(&write(all).unwrap()).unwrap(), all);
+        assert_eq!(read::<Recording>(&write(all).unwrap()).unwrap(), all);
     }
 }
