@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use bundle::{Bundle, Precision};
 use comparison::facts::Evidence;
 use comparison::facts::run::Environment;
+use comparison::history::{History, Record};
 use comparison::judge::Report;
 use comparison::judge::combined::OtherRuns;
 use comparison::judge::metrics::Metric;
@@ -240,8 +241,12 @@ pub(crate) fn measure(
     let (plan, bundle) = resolve::resolve(request, places, destination.quiet)?;
     let environment = places::read(places, started.format(&Rfc3339).unwrap_or_default());
     let model = Prepared::new(&bundle);
-    let expected =
-        expected(&plan.request, plan.contenders.len(), plan.rounds, destination.history, &environment);
+    let history = destination.history.join(HISTORY);
+    let known = crate::history_file::read(&history).unwrap_or_else(|error| {
+        protocol::say!("warning: what earlier runs gave is not shown: {error}");
+        History::default()
+    });
+    let expected = expected(&plan.request, plan.contenders.len(), plan.rounds, known.records, &environment);
     if let Some(power) = expected.filter(|_| !destination.quiet) {
         protocol::say!("to expect: {}", power.words());
     }
@@ -257,9 +262,9 @@ pub(crate) fn measure(
     let progress = Progress::new(1, None, destination.quiet);
     progress.message("all rounds are done: verdicts, page and pictures");
     let mut report = Report::new(&facts);
-    if let Ok(history) = crate::history_file::read(&destination.history.join(HISTORY)) {
-        report.other_runs = OtherRuns::new(&report, &history.records);
-    }
+    // Read again: other runs may have ended meanwhile. Without it the warning above was given.
+    let known = crate::history_file::read(&history).unwrap_or_default();
+    report.other_runs = OtherRuns::new(&report, &known.records);
     let unsaved = save(&report, &facts.evidence, &mut results, destination.history);
     progress.done();
     Ok((report, unsaved))
@@ -270,11 +275,10 @@ pub(super) fn expected(
     request: &Request,
     contenders: usize,
     rounds: Rounds,
-    history: &Path,
+    mut records: Vec<Record>,
     environment: &Environment,
 ) -> Option<Power> {
     let machine = records::fingerprint(environment);
-    let mut records = crate::history_file::read(&history.join(HISTORY)).ok()?.records;
     records.retain(|record| record.machine.fingerprint == machine);
     let asked = Asked { request, contenders, rounds };
     Power::expected(&records, &asked)

@@ -1,6 +1,7 @@
 //! `--dry-run`: resolves a command as far as that is possible without building, fetching or preparing anything, prints
 //! the plan, and measures nothing. Of a command that measures nothing the arguments alone are checked.
 
+use comparison::judge::records::HISTORY;
 use comparison::judge::study::{self, varied};
 use comparison::plan::flags;
 use comparison::plan::sweep::SweepKind;
@@ -14,7 +15,7 @@ use serde_json::Value;
 use statistics::MIN_ROUNDS;
 
 use super::check::commits;
-use super::{compare, encode, parity, single};
+use super::{compare, encode, history, parity, single};
 use crate::cli::work::{OnArgs, ProfileArgs};
 use crate::cli::{Cli, Command, CompareArgs, Format};
 use crate::measure::resolve::{self, available_threads};
@@ -71,12 +72,13 @@ fn comparison(args: &CompareArgs) -> Result<(Planned, Format)> {
     if planned.registered.is_none() {
         planned.open.push("with --seed N it has a digest to register in advance".to_owned());
     }
-    let history = compare::results_dir(args.results_dir.as_ref(), &places);
+    let history = compare::results_dir(args.results_dir.as_ref(), &places).join(HISTORY);
+    let known = history::read(&history)?.records;
     let environment = measure::places::read(&places, String::new());
     for (request, one) in each.iter().zip(&mut planned.comparisons) {
         let Some(plan) = &mut one.plan else { continue };
         let rounds = plan.rounds.unwrap_or(Rounds::Fixed(0));
-        let power = compare::expected(request, plan.contenders.len(), rounds, &history, &environment);
+        let power = compare::expected(request, plan.contenders.len(), rounds, known.clone(), &environment);
         plan.expected = power.map(|power| power.words());
     }
     Ok((planned, args.format()))

@@ -138,7 +138,7 @@ fn cite(directory: &Path) -> Result<u8> {
         let why = format!("{} is no run: name a run, or a cell of a study", directory.display());
         return Err(Failure::usage(why));
     };
-    let archive = archive::of(directory)?;
+    let archive = archive::path_of(directory)?;
     let sha256 = archive.is_file().then(|| bundle::sha256_of(&archive)).transpose();
     let sha256 =
         sha256.map_err(|error| Failure::failed(format!("cannot read {}: {error}", archive.display())))?;

@@ -28,6 +28,9 @@ struct Outcome {
 /// Measures every unfinished cell of a study, and reports on all cells together. `cells`: the flags for cells, if its
 /// command has them.
 pub(crate) fn run(asked: &StudyRequest, args: &CompareArgs, cells: Option<&CellArgs>) -> Result<u8> {
+    if args.registered.is_some() {
+        return Err(Failure::usage("--registered is for one comparison, and this is a study: leave it out"));
+    }
     compare::check(args)?;
     progress::listen()?;
     let places = args.here.places.find()?;

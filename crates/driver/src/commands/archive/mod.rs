@@ -63,7 +63,7 @@ pub(crate) fn pack(directory: &Path) -> Result<PathBuf> {
             directory.display()
         )));
     }
-    let archive = of(directory)?;
+    let archive = path_of(directory)?;
     let names = names(&measure::places::host(), std::env::var("USER").ok(), std::env::var("HOME").ok());
     write(directory, &archive, &names)
         .map_err(|error| Failure::failed(format!("cannot write {}: {error}", archive.display())))?;
@@ -71,7 +71,7 @@ pub(crate) fn pack(directory: &Path) -> Result<PathBuf> {
 }
 
 /// The archive of a directory: `DIRECTORY.tar.gz` beside it.
-pub(super) fn of(directory: &Path) -> Result<PathBuf> {
+pub(super) fn path_of(directory: &Path) -> Result<PathBuf> {
     let directory = std::path::absolute(directory).map_err(|error| Failure::failed(error.to_string()))?;
     // The name of a directory may hold a dot.
     let mut name = directory.file_name().unwrap_or_default().to_owned();
