@@ -7,11 +7,26 @@ use comparison::judge::regression::{self, pairing};
 /// Fewest runs to draw a trend. Fewer are listed.
 pub(crate) const FEWEST_RUNS: usize = 3;
 
+/// Of the random orders that a change is compared with: the same history has the same changes.
+const SEED: u64 = 1;
+
 /// One figure over the runs in which the framework took part in verdicts.
 pub(crate) struct Trend<'a> {
     pub(crate) metric: Metric,
     /// Points, oldest first; at least one.
     pub(crate) points: Vec<Point<'a>>,
+    /// Where its runs have other figures than before, among those that are comparable with the last.
+    pub(crate) steps: Vec<Step<'a>>,
+}
+
+/// A change that many runs before and after it agree on.
+pub(crate) struct Step<'a> {
+    /// The first run with other figures.
+    pub(crate) first: &'a Record,
+    /// Of the median before it, or since the last step, to that until the next, as a share.
+    pub(crate) share: f64,
+    /// Number of these runs before and after.
+    pub(crate) runs: (usize, usize),
 }
 
 pub(crate) struct Point<'a> {
@@ -83,11 +98,31 @@ pub(crate) fn trends<'a>(records: &[&'a Record], metrics: &[Metric]) -> Vec<Tren
                     point.changed = regression::changed(trend.last(), record);
                     trend.points.push(point);
                 }
-                None => trends.push(Trend { metric, points: vec![point] }),
+                None => trends.push(Trend { metric, points: vec![point], steps: Vec::new() }),
             }
         }
     }
+    for trend in &mut trends {
+        trend.steps = steps(&trend.points);
+    }
     trends
+}
+
+fn steps<'a>(points: &[Point<'a>]) -> Vec<Step<'a>> {
+    let Some(last) = points.last() else { return Vec::new() };
+    let comparable = points
+        .iter()
+        .filter(|point| regression::is_comparable(point.record, last.record))
+        .collect::<Vec<_>>();
+    let figures: Vec<f64> = comparable.iter().map(|point| point.figure.typical).collect();
+    let places = statistics::changes(&figures, SEED);
+    let ends: Vec<usize> = [0].into_iter().chain(places).chain([figures.len()]).collect();
+    let step = |ends: &[usize]| {
+        let (before, after) = (&figures[ends[0]..ends[1]], &figures[ends[1]..ends[2]]);
+        let share = statistics::median(after)? / statistics::median(before)? - 1.0;
+        Some(Step { first: comparable[ends[1]].record, share, runs: (before.len(), after.len()) })
+    };
+    ends.windows(3).filter_map(step).collect()
 }
 
 fn is_same(a: &Record, b: &Record) -> bool {
@@ -121,6 +156,16 @@ mod tests {
         assert_eq!(trend.points[1].changed, ["library: lib 1 → lib 2", "schedule: sequential → interleaved"]);
         assert!(trend.is_drawn());
         assert!(trend.whole().unwrap().share > 0.09);
+    }
+
+    #[test]
+    fn a_step_is_where_many_runs_before_and_after_differ() {
+        let figure = |run: usize| (100 + run * 7 % 5) as f64 * if run < 9 { 1.0 } else { 1.1 };
+        let records: Vec<Record> = (0..16).map(|run| record("one", figure(run))).collect();
+        let found = trends(&records.iter().collect::<Vec<_>>(), &[Metric::Throughput]);
+        let [step] = found[0].steps.as_slice() else { panic!("one step") };
+        assert!(std::ptr::eq(step.first, &records[9]) && step.runs == (9, 7));
+        assert!((0.08..0.12).contains(&step.share), "{}", step.share);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! [`BalancedOrder`] gives the order of the contenders, [`blocks()`] how many requests each process of a
 //! round answers, and [`steady::classify`] whether one process has reached a steady state.
 
+mod changes;
 mod combined;
 pub mod contrast;
 mod decision;
@@ -25,12 +26,13 @@ mod sequential;
 mod split;
 pub mod steady;
 
+pub use changes::changes;
 pub use combined::Combined;
 pub use contrast::{Contrast, Samples, contrast, detectable_shift};
 pub use decision::{Change, Decision, Outcome, Series, Settings, Undecided, classify, decide, holm, settled};
 pub use descriptive::{
     Moments, Slope, geometric_interval, geometric_mean, kendall_tau, median, median_interval, quantile,
-    slope, state,
+    quantile_interval, slope, state,
 };
 pub use limits::{DEFAULT_MARGIN, DEFAULT_MAX_ROUNDS, MIN_ROUNDS, SEQUENTIAL_SIGNIFICANCE, SIGNIFICANCE};
 pub use order::{

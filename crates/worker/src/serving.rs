@@ -205,10 +205,15 @@ impl Answers {
     }
 }
 
-/// Has callers make all requests of `queue` while `compute` computes them on this thread. When each was made and answered,
-/// in nanoseconds since they began, by request.
-pub(crate) fn called(load: Load, (queue, answers): (&Queue, &Answers), compute: impl FnOnce()) -> Vec<Call> {
-    let times = load.arrivals.map(|arrivals| times(arrivals, queue.requests));
+/// Has callers make the requests of `queue` while `compute` computes them on this thread. When each was made and answered,
+/// in nanoseconds since they began, by request. `exact`: requests that come at random have exactly the mean rate.
+pub(crate) fn called(
+    load: Load,
+    exact: bool,
+    (queue, answers): (&Queue, &Answers),
+    compute: impl FnOnce(),
+) -> Vec<Call> {
+    let times = load.arrivals.map(|arrivals| times(arrivals, queue.requests, exact));
     let callers = load.callers.clamp(1, queue.requests.max(1));
     let (ready, next) = (Barrier::new(callers + 1), Mutex::new(0));
     let calls = Mutex::new(vec![None; queue.requests]);
@@ -259,22 +264,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The times of requests, in nanoseconds: the intervals are exponentially distributed.
-fn times(arrivals: Arrivals, requests: usize) -> Vec<u64> {
+/// The times of requests, in nanoseconds: a Poisson process. `exact`: scaled to the mean rate, which is none, because queues
+/// are shorter where the number of requests in a period is known.
+pub(crate) fn times(arrivals: Arrivals, requests: usize, exact: bool) -> Vec<u64> {
     use rand::{RngExt, SeedableRng};
     let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(arrivals.seed);
     let mut at = 0.0;
     let mut next = || {
         let share: f64 = random.random();
         at -= (1.0 - share).ln() / arrivals.rate * 1e9;
-        at as u64
+        at
     };
-    let drawn: Vec<u64> = (0..requests).map(|_| next()).collect();
-    // Given their number in a period, requests are uniformly distributed in it, so that scaling gives exactly
-    // this rate.
-    let (last, end) =
-        (drawn.last().copied().unwrap_or(1).max(1) as f64, requests as f64 / arrivals.rate * 1e9);
-    drawn.into_iter().map(|at| (at as f64 / last * end) as u64).collect()
+    let drawn: Vec<f64> = (0..requests).map(|_| next()).collect();
+    let scale = match drawn.last() {
+        Some(last) if exact && *last > 0.0 => requests as f64 / arrivals.rate * 1e9 / last,
+        _ => 1.0,
+    };
+    drawn.into_iter().map(|at| (at * scale) as u64).collect()
 }
 
 #[cfg(test)]
@@ -294,7 +300,7 @@ mod tests {
                 groups.push(group);
             }
         };
-        let calls = called(load, (&queue, &answers), compute);
+        let calls = called(load, false, (&queue, &answers), compute);
         (groups, calls)
     }
 
@@ -317,12 +323,12 @@ mod tests {
     #[test]
     fn arrivals_have_the_rate_and_count_from_when_they_were_due() {
         let arrivals = Arrivals { rate: 4000.0, seed: 3 };
-        let due = times(arrivals, 4000);
+        let due = times(arrivals, 4000, true);
         assert!(due.is_sorted());
         let last = *due.last().unwrap() as f64 / 1e9;
         assert!((0.999..1.001).contains(&last), "{last}");
         let (_, calls) = served(Load { arrivals: Some(arrivals), ..load(4, 50) }, Serve::Shared);
-        let due = times(arrivals, 50);
+        let due = times(arrivals, 50, false);
         assert!(calls.iter().zip(&due).all(|(call, due)| call.asked_ns == *due && call.done_ns >= *due));
     }
 
@@ -335,7 +341,7 @@ mod tests {
             queue.close();
             answers.give_up();
         };
-        let calls = called(load(3, 9), (&queue, &answers), compute);
+        let calls = called(load(3, 9), false, (&queue, &answers), compute);
         assert_eq!(calls.len(), 1);
         assert!(queue.next().is_none());
     }

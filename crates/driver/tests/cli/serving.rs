@@ -85,11 +85,11 @@ fn the_highest_rate_within_a_limit_is_searched_for() {
         .engine("quick", &[("prefill_token_ms", "0.02")])
         .engine("slow", &[("prefill_token_ms", "20")]);
     let report =
-        installation.json(0, "--frameworks quick,slow --slo 100ms --rounds 1 --iterations 1 --requests 4");
+        installation.json(0, "--frameworks quick,slow --slo 50ms --rounds 1 --iterations 1 --requests 4");
     assert!(figure(&report, "quick", "goodput").is_some_and(|rate| rate > 0.0));
     let slow = row(&report, "slow");
     assert_eq!(slow["state"], "unsupported");
-    assert!(slow["reasons"].to_string().contains("a single caller waits longer than 100 ms"));
+    assert!(slow["reasons"].to_string().contains("a single caller waits longer than 50 ms"));
     installation.run("--frameworks slow --slo 1ms --rounds 1 --requests 4").exits(2);
 }
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use statistics::{Looks, Moments, Outcome, Series, Settings, decide, median};
 
 use crate::calibrate::page::{METRICS, THROUGHPUT, error_share, percent, score_interval, wrapped};
-use crate::calibrate::recorded::{self, Estimator, Process, Recording};
+use crate::calibrate::recorded::{self, Estimator, Process, Recording, Request};
 
 /// Recordings of one build under two names, and the weather that they were made in.
 pub const RECORDED: &str = "crates/evidence/rules/recorded.jsonl.gz";
@@ -118,6 +118,12 @@ impl Comparison<'_> {
         }
     }
 
+    /// How many comparisons of its run do not overlap, of how many.
+    fn apart(&self) -> (usize, usize) {
+        let rounds = self.run.recording.rounds.len();
+        (rounds / self.schedule.rounds(), self.schedule.starts(self.run).count())
+    }
+
     /// The product's verdict on throughput, of all its hypotheses, at the last look: 1 if the second arm is slower.
     fn ours(&self, seed: u64) -> i8 {
         let mut figures = vec![vec![Vec::new(); 2]; METRICS.len()];
@@ -180,9 +186,9 @@ fn read(path: &Path) -> Result<Vec<Weathered>> {
     recorded::read(&fs::read(path).with_context(|| format!("cannot read {}", path.display()))?)
 }
 
-/// Decisions of each rule on each comparison, `[comparison][rule]`; in turns ours is the last. `python` has the packages of
+/// Decisions of the rules of others, `[comparison][rule]`. `python` has the packages of
 /// `crates/evidence/rules/requirements.txt`.
-fn decided(python: &Path, comparisons: &[Comparison<'_>], seed: u64) -> Result<(Vec<Rule>, Vec<Vec<i8>>)> {
+fn decided(python: &Path, comparisons: &[Arms]) -> Result<(Vec<Rule>, Vec<Vec<i8>>)> {
     let mut program = Command::new(python);
     let cannot = || format!("cannot run {} {RULES}", python.display());
     let mut program =
@@ -191,8 +197,8 @@ fn decided(python: &Path, comparisons: &[Comparison<'_>], seed: u64) -> Result<(
     let (mut input, output) = (input.context("no stdin")?, output.context("no stdout")?);
     let (sent, lines) = thread::scope(|scope| {
         let sent = scope.spawn(move || {
-            for comparison in comparisons {
-                writeln!(input, "{}", serde_json::to_string(&comparison.arms())?)?;
+            for arms in comparisons {
+                writeln!(input, "{}", serde_json::to_string(arms)?)?;
             }
             anyhow::Ok(())
         });
@@ -204,19 +210,12 @@ fn decided(python: &Path, comparisons: &[Comparison<'_>], seed: u64) -> Result<(
     let lines = lines?;
     let (first, decisions) = lines.split_first().context("the rules said nothing")?;
     let rules: Vec<Rule> = serde_json::from_str(first)?;
-    ensure!(
-        decisions.len() == comparisons.len(),
-        "{} of {} were decided",
-        decisions.len(),
-        comparisons.len()
-    );
+    let count = comparisons.len();
+    ensure!(decisions.len() == count, "{} of {count} were decided", decisions.len());
     let mut found = Vec::new();
-    for (line, comparison) in decisions.iter().zip(comparisons) {
-        let mut of_rules: Vec<i8> = serde_json::from_str(line)?;
+    for line in decisions {
+        let of_rules: Vec<i8> = serde_json::from_str(line)?;
         ensure!(of_rules.len() == rules.len(), "{} rules made {} decisions", rules.len(), of_rules.len());
-        if comparison.schedule == Schedule::InTurns {
-            of_rules.push(comparison.ours(seed));
-        }
         found.push(of_rules);
     }
     Ok((rules, found))
@@ -231,12 +230,11 @@ struct Rate {
 }
 
 impl Rate {
-    fn add(&mut self, comparison: &Comparison<'_>, is_hit: bool) {
-        let Comparison { run, schedule, .. } = comparison;
+    /// `apart`: how many such comparisons do not overlap, of how many.
+    fn add(&mut self, apart: (usize, usize), is_hit: bool) {
         self.hits += usize::from(is_hit);
         self.of += 1;
-        let apart = run.recording.rounds.len() / schedule.rounds();
-        self.apart += apart as f64 / schedule.starts(run).count() as f64;
+        self.apart += apart.0 as f64 / apart.1 as f64;
     }
 }
 
@@ -271,7 +269,7 @@ fn promised(runs: &[Weathered], weathers: &[&str], seed: u64) -> Vec<(Rate, f64)
             let difference = power::smallest(EACH, deviation, share);
             for from in Schedule::InTurns.starts(run) {
                 let one = Comparison { run, from, schedule: Schedule::InTurns, slower: 1.0 + difference };
-                rate.add(&one, one.ours(seed) > 0);
+                rate.add(one.apart(), one.ours(seed) > 0);
                 sum += difference;
             }
         }
@@ -279,6 +277,104 @@ fn promised(runs: &[Weathered], weathers: &[&str], seed: u64) -> Vec<(Rate, f64)
         found.push((rate, mean));
     }
     found
+}
+
+// Trends: histories of runs.
+
+/// Runs of a history; the second half may be slower.
+const HISTORY: usize = 20;
+
+/// Runs from the start of one history to that of the next.
+const HISTORY_STEP: usize = 2;
+
+/// How many times as long a token of the second half takes.
+const LATER: [f64; 4] = [1.0, 1.02, 1.03, 1.05];
+
+/// The column that has the decisions of a trend.
+const OF_TREND: &str = "Otava";
+
+/// A run after another: of each, the mean time of a token over ten rounds.
+struct History<'a> {
+    weather: &'a str,
+    slower: f64,
+    runs: Vec<f64>,
+    /// How many histories of its weather do not overlap, of how many.
+    apart: (usize, usize),
+}
+
+impl History<'_> {
+    fn arms(&self) -> Arms {
+        let (a, b) = self.runs.split_at(HISTORY / 2);
+        let of = |runs: &[f64]| runs.iter().map(|run| vec![*run]).collect();
+        Arms { a: of(a), b: of(b) }
+    }
+
+    /// The product's: 1 if it finds that the runs become slower.
+    fn ours(&self, seed: u64) -> i8 {
+        let places = statistics::changes(&self.runs, seed);
+        let (Some(&first), Some(&last)) = (places.first(), places.last()) else { return 0 };
+        let is_slower = median(&self.runs[last..]) > median(&self.runs[..first]);
+        if is_slower { 1 } else { -1 }
+    }
+}
+
+/// The histories of each weather: its runs in their order, ten rounds as one run.
+fn histories<'a>(runs: &[Weathered], weathers: &[&'a str]) -> Vec<History<'a>> {
+    let mut found = Vec::new();
+    for &weather in weathers {
+        for place in 0..2 {
+            let mean = |rounds: &[Vec<Process>]| {
+                let of_process = |process: &Process| {
+                    let speeds = process.requests.iter().map(Request::speed);
+                    speeds.sum::<f64>() / process.requests.len() as f64
+                };
+                let speeds = rounds.iter().map(|round| of_process(&round[place]));
+                (-speeds.sum::<f64>() / rounds.len() as f64).exp()
+            };
+            let of = runs.iter().filter(|run| run.weather == weather);
+            let times: Vec<f64> =
+                of.flat_map(|run| run.recording.rounds.chunks_exact(EACH).map(mean)).collect();
+            let starts = (0..=times.len().saturating_sub(HISTORY)).step_by(HISTORY_STEP);
+            // The columns share their moments: they count as one.
+            let apart = (times.len() / HISTORY, 2 * starts.clone().count());
+            for (from, slower) in starts.flat_map(|from| LATER.map(|slower| (from, slower))) {
+                let Some(stretch) = times.get(from..from + HISTORY) else { continue };
+                let run = |(number, time): (usize, &f64)| {
+                    if number >= HISTORY / 2 { slower * time } else { *time }
+                };
+                let runs = stretch.iter().enumerate().map(run).collect();
+                found.push(History { weather, slower, runs, apart });
+            }
+        }
+    }
+    found
+}
+
+/// How often Otava and `history --trend` say that the runs of a history change.
+fn trends(histories: &[History<'_>], others: &[i8], weathers: &[&str], seed: u64) -> String {
+    let of_weather: Vec<String> = weathers.iter().map(|weather| format!("false, {weather}")).collect();
+    let of_change: Vec<String> =
+        LATER[1..].iter().map(|by| format!("{:.0} % found", 100.0 * (by - 1.0))).collect();
+    let header = format!("rule | {} | false, all | {}", of_weather.join(" | "), of_change.join(" | "));
+    let mut text = format!("| {header} |\n|{}\n", "---|".repeat(5 + weathers.len()));
+    let ours: Vec<i8> = histories.iter().map(|history| history.ours(seed)).collect();
+    for (name, decisions) in [(OF_TREND, others), ("`history --trend`", &ours)] {
+        let rate = |slower: f64, weather: Option<&str>| {
+            let mut rate = Rate::default();
+            for (history, &decision) in histories.iter().zip(decisions) {
+                if history.slower == slower && weather.is_none_or(|weather| weather == history.weather) {
+                    rate.add(history.apart, if slower == 1.0 { decision != 0 } else { decision > 0 });
+                }
+            }
+            rate.to_string()
+        };
+        let mut cells = vec![name.to_owned()];
+        cells.extend(weathers.iter().map(|weather| rate(1.0, Some(weather))));
+        cells.push(rate(1.0, None));
+        cells.extend(LATER[1..].iter().map(|&slower| rate(slower, weathers.first().copied())));
+        text += &format!("| {} |\n", cells.join(" | "));
+    }
+    text
 }
 
 /// The page.
@@ -299,7 +395,19 @@ pub fn page(python: &Path, seed: u64) -> Result<String> {
             }
         }
     }
-    let (rules, decisions) = decided(python, &comparisons, seed)?;
+    let histories = histories(&runs, &weathers);
+    let mut arms: Vec<Arms> = comparisons.iter().map(Comparison::arms).collect();
+    arms.extend(histories.iter().map(History::arms));
+    let (rules, mut decisions) = decided(python, &arms)?;
+    let place =
+        rules.iter().position(|rule| rule.name.starts_with(OF_TREND)).context("no rule is Otava's")?;
+    let otava: Vec<i8> =
+        decisions.split_off(comparisons.len()).iter().map(|of_rules| of_rules[place]).collect();
+    for (comparison, decisions) in comparisons.iter().zip(&mut decisions) {
+        if comparison.schedule == Schedule::InTurns {
+            decisions.push(comparison.ours(seed));
+        }
+    }
     let rate = |rule: usize, schedule: Schedule, slower: f64, weather: Option<&str>| {
         let mut rate = Rate::default();
         for (comparison, decisions) in comparisons.iter().zip(&decisions) {
@@ -307,7 +415,10 @@ pub fn page(python: &Path, seed: u64) -> Result<String> {
             if comparison.schedule != schedule || comparison.slower != slower || !is_of {
                 continue;
             }
-            rate.add(comparison, if slower == 1.0 { decisions[rule] != 0 } else { decisions[rule] > 0 });
+            rate.add(
+                comparison.apart(),
+                if slower == 1.0 { decisions[rule] != 0 } else { decisions[rule] > 0 },
+            );
         }
         rate.to_string()
     };
@@ -361,6 +472,11 @@ pub fn page(python: &Path, seed: u64) -> Result<String> {
          ## What was promised before\n\n\
          Before a comparison Photofinish says which difference it finds in four of five, by the noise of the last runs of the \
          case. Here each run has the one that the runs before it promise, in the mean as in the table.\n\n{kept}\n\
+         ## A trend\n\n\
+         A history has {HISTORY} runs of {EACH} rounds of one build, whose means are what `history` keeps. *Found*: every \
+         time of the second half is multiplied by 1.02, 1.03 or 1.05, beside {}, and the rule says that the runs become \
+         slower. *False*: it says that unchanged runs change. Where the machine itself is slower for many runs, both say \
+         so.\n\n{}\n\
          ## The rules\n\n\
          | rule | says that the arms differ if | source |\n|---|---|---|\n{}\
          | Photofinish | `crates/statistics`, at the last look | [methodology](../explanation/methodology.md) |\n\n\
@@ -371,6 +487,8 @@ pub fn page(python: &Path, seed: u64) -> Result<String> {
          --weather NAME --record DIR…` adds yours.\n",
         table(Schedule::OneAfterAnother),
         table(Schedule::InTurns),
+        weathers.first().copied().unwrap_or_default(),
+        trends(&histories, &otava, &weathers, seed),
         rules.iter().map(of_rule).collect::<String>(),
     );
     Ok(text.lines().map(|line| wrapped(line) + "\n").collect())

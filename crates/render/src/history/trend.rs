@@ -9,7 +9,7 @@ use crate::export::{Block, Body, Document};
 use crate::flat;
 use crate::history;
 use crate::table::{Column, Screen, Table};
-use crate::trends::{Change, FEWEST_RUNS, Point, Trend, trends};
+use crate::trends::{Change, FEWEST_RUNS, Point, Step, Trend, trends};
 use crate::words::{self, Json, Line, or_dash};
 
 /// The trends of the metrics that were asked for, or of the speeds that records have.
@@ -64,7 +64,9 @@ fn section(trend: &Trend, several: bool, is_drawn: bool) -> [Block; 3] {
     [
         Block::Heading(vec![title, history::place(trend.last(), several)]),
         Block::Table(table),
-        Block::Lines(whole.into_iter().chain(notes).map(Line::plain).collect()),
+        Block::Lines(
+            whole.into_iter().chain(trend.steps.iter().map(step)).chain(notes).map(Line::plain).collect(),
+        ),
     ]
 }
 
@@ -77,6 +79,16 @@ fn whole(change: Change, metric: Metric) -> String {
         Some(false) => format!("{start}, the intervals meet"),
         None => format!("{start} ({way})"),
     }
+}
+
+/// A change that many runs agree on, in a line.
+fn step(step: &Step) -> String {
+    let (before, after) = step.runs;
+    let (commit, day) = (words::commit(step.first), words::day(&step.first.time));
+    format!(
+        "a change at {commit}, {day}: {}, {before} runs before and {after} after",
+        words::change(step.share)
+    )
 }
 
 fn table(trend: &Trend, is_drawn: bool) -> (Table, Vec<String>) {
@@ -160,6 +172,10 @@ fn described(trend: &Trend) -> Value {
             "apart": point.record.apart(),
         })
     };
+    let step = |step: &Step| {
+        let (before, after) = step.runs;
+        json!({ "run": step.first.run, "change": step.share, "runs_before": before, "runs_after": after })
+    };
     json!({
         "framework": last.framework,
         "machine": last.machine.fingerprint,
@@ -168,6 +184,7 @@ fn described(trend: &Trend) -> Value {
         "unit": trend.metric.unit(),
         "higher_is_better": trend.metric.higher_is_better(),
         "points": trend.points.iter().map(point).collect::<Vec<_>>(),
+        "steps": trend.steps.iter().map(step).collect::<Vec<_>>(),
         "change": trend.whole().map(|change| change.share),
         "intervals_apart": trend.whole().and_then(|change| change.intervals_apart),
     })

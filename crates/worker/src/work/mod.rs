@@ -6,6 +6,7 @@
 mod denoise;
 mod encode;
 mod generate;
+mod goodput;
 mod graph;
 mod served;
 

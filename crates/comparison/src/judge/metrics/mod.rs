@@ -314,7 +314,12 @@ pub fn typical(
 }
 
 /// The figure of all processes of a contender together, for a metric that has no figure of a single process.
-pub fn pooled(metric: Metric, plan: &Plan, evidence: &Evidence, label: &str) -> Option<f64> {
+pub(crate) fn pooled(
+    metric: Metric,
+    plan: &Plan,
+    evidence: &Evidence,
+    label: &str,
+) -> Option<process::Pooled> {
     let Source::Pooled(share) = metric.entry().source else { return None };
     let runs: Vec<&Run> = evidence.complete(label).collect();
     process::pooled(share, &(0..plan.work.cases()), plan, &runs)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use protocol::{Output, Sample};
-use statistics::quantile;
+use statistics::{quantile, quantile_interval};
 
 use super::{Metric, Size, Source};
 use crate::facts::evidence::Evidence;
@@ -23,9 +23,9 @@ pub(super) enum Form {
 /// Gaps of all processes together below which a 99th percentile is no more than one of the largest values.
 const FEWEST_OF_P99: usize = 300;
 
-/// The 99th percentile of the latencies of all these processes together, in milliseconds: one process alone has too
-/// few.
-pub(super) fn pooled(share: f64, cases: &Range<usize>, plan: &Plan, runs: &[&Run]) -> Option<f64> {
+/// The 99th percentile of the latencies of all these processes together, in milliseconds, with its interval: one process
+/// alone has too few.
+pub(super) fn pooled(share: f64, cases: &Range<usize>, plan: &Plan, runs: &[&Run]) -> Option<Pooled> {
     let mut latencies = Vec::new();
     for run in runs {
         for (case, sample) in run.requests().filter(|(case, _)| cases.contains(case)) {
@@ -33,8 +33,12 @@ pub(super) fn pooled(share: f64, cases: &Range<usize>, plan: &Plan, runs: &[&Run
             latencies.extend(of_request.into_iter().map(|ns| ns as f64 / 1e6));
         }
     }
-    quantile(&latencies, share).filter(|_| latencies.len() >= FEWEST_OF_P99)
+    let figure = quantile(&latencies, share).filter(|_| latencies.len() >= FEWEST_OF_P99)?;
+    Some((figure, quantile_interval(&latencies, share)))
 }
+
+/// A figure of all processes together, and its 95 % interval if it has one.
+pub(crate) type Pooled = (f64, Option<(f64, f64)>);
 
 /// The figure of one process, in the metric's unit, from its requests with these prompts. `None` if the
 /// process ended too early or the system does not report it.

@@ -384,7 +384,8 @@ pub struct Figure {
     /// Geometric mean over rounds; the median if a value is zero, because then there is no geometric mean and no
     /// verdict; a percentile of all processes together where one has too few. `null`: not available.
     pub typical: Option<f64>,
-    /// 95 % interval of the geometric mean; `null` below six rounds.
+    /// 95 % interval of the geometric mean, `null` below six rounds; of a percentile of all processes together, that of
+    /// order statistics.
     #[serde(default, deserialize_with = "crate::facts::agreement::interval")]
     pub interval: Option<(f64, f64)>,
     /// Median over processes. `null`: not available.
@@ -436,7 +437,10 @@ impl Figure {
         let (values, compared) = (figures.average[place].clone(), figures.compared(place).to_vec());
         let differs = compared.iter().any(Option::is_some) && compared != values;
         let found = Figure::new(metric, values, if differs { compared } else { Vec::new() });
-        Figure { typical: found.typical.or_else(|| metrics::pooled(metric, plan, evidence, label)), ..found }
+        match metrics::pooled(metric, plan, evidence, label) {
+            Some((typical, interval)) => Figure { typical: Some(typical), interval, ..found },
+            None => found,
+        }
     }
 
     /// Rejects impossible figures in a report that was read.
