@@ -7,6 +7,7 @@
 
 mod download;
 mod layout;
+pub mod layouts;
 pub mod levels;
 mod own;
 mod pins;

@@ -23,6 +23,8 @@ pub struct Series<'a> {
     pub state: Vec<Option<f64>>,
     /// ln(a/b) of each prompt by round, `[prompt][round]`; empty with a single prompt.
     pub prompts: Vec<Vec<Option<f64>>>,
+    /// Number of layouts of the programs, which the rounds take in turn; below 2 if they have one.
+    pub layouts: usize,
     /// Share of the table's error rate, relative to the other hypotheses'; above 0.
     pub weight: f64,
 }
@@ -30,7 +32,26 @@ pub struct Series<'a> {
 impl<'a> Series<'a> {
     /// The figures alone.
     pub fn new(a: &'a [Option<f64>], b: &'a [Option<f64>], weight: f64) -> Series<'a> {
-        Series { a, b, state: Vec::new(), prompts: Vec::new(), weight }
+        Series { a, b, state: Vec::new(), prompts: Vec::new(), layouts: 0, weight }
+    }
+
+    /// Whether a difference may be that of layouts: as many means as there are layouts do not show it, by Student's
+    /// interval at this level. Rounds of one layout share it, and say nothing of others.
+    fn may_be_layout(&self, level: f64) -> bool {
+        if self.layouts < 2 {
+            return false;
+        }
+        let mean = |layout: usize| {
+            let rounds = self.a.iter().zip(self.b).skip(layout).step_by(self.layouts);
+            let logs: Vec<f64> = rounds.filter_map(|(a, b)| Some(((*a)? / (*b)?).ln())).collect();
+            (!logs.is_empty()).then(|| from_log(logs.iter().sum::<f64>() / logs.len() as f64))
+        };
+        let means: Vec<Option<f64>> = (0..self.layouts).map(mean).collect();
+        let over_layouts = LogRatios::new(&means, &vec![Some(1.0); self.layouts]);
+        over_layouts.is_none_or(|ratios| {
+            let (low, high) = ratios.interval(level);
+            low <= 0.0 && high >= 0.0
+        })
     }
 
     /// The state of the rounds in which both have a figure; `None` if that of one is unknown.
@@ -77,6 +98,8 @@ pub enum Undecided {
     Noise,
     /// The tests would allow a verdict, but no single one holds at both ends of a [`Split`].
     Mixed,
+    /// The tests would allow a verdict, but another layout of the same code might have given another.
+    Layout,
 }
 
 /// The evidence on one hypothesis.
@@ -146,7 +169,8 @@ impl Decision {
 ///   the table and the peeking; the sign-flip test, which assumes only symmetry, must agree comparison by comparison.
 ///   Its smallest p is 2/2ⁿ. Under Holm over the 15 hypotheses of three
 ///   contenders it would forbid a first verdict on throughput below eight rounds, and any other below twelve.
-/// - Neither if one ratio does not describe all rounds ([`Split`]) and the verdict does not hold at both ends.
+/// - Neither if one ratio does not describe all rounds ([`Split`]) and the verdict does not hold at both ends, nor
+///   *different* if the programs ran in several layouts and their means leave that open.
 /// - *Inconclusive* otherwise, and always with fewer than [`MIN_ROUNDS`] pairs.
 ///
 /// Intervals of the whole table contain all ratios together with the certainty of the significance level: each is
@@ -218,6 +242,8 @@ impl Table<'_> {
             (Outcome::Inconclusive, Some(Undecided::TooFewRounds { rounds }))
         } else if is_equivalent && splits.iter().all(|split| split.is_within(margin)) {
             (Outcome::Equivalent, None)
+        } else if is_different && series.may_be_layout(significance) {
+            (Outcome::Inconclusive, Some(Undecided::Layout))
         } else if is_different && !splits.iter().any(Split::forbids_difference) {
             (Outcome::Different, None)
         } else if is_different || is_equivalent {
@@ -363,6 +389,23 @@ mod tests {
     #[test]
     fn a_threshold_of_nothing_stops_whatever_is_certain() {
         assert_eq!(classify(1.001, (1.0005, 1.002), true, 0.0), Change::Regression);
+    }
+
+    #[test]
+    fn a_difference_of_single_layouts_may_be_layout() {
+        let decided = |of_layouts: [f64; 3], layouts: usize| {
+            let noise = |round: usize| 0.002 * f64::from((round * 7 % 5) as u32);
+            let a: Vec<Option<f64>> =
+                (0..12).map(|round| Some((of_layouts[round % 3] + noise(round)).exp())).collect();
+            let b = vec![Some(1.0); 12];
+            let series = Series { layouts, ..Series::new(&a, &b, 1.0) };
+            let found = decide(&[series], &Looks::fixed(12), true, &Settings::default()).remove(0).unwrap();
+            (found.outcome, found.reason)
+        };
+        let of_two = [0.08, 0.07, 0.0];
+        assert_eq!(decided(of_two, 0), (Outcome::Different, None));
+        assert_eq!(decided(of_two, 3), (Outcome::Inconclusive, Some(Undecided::Layout)));
+        assert_eq!(decided([0.08, 0.07, 0.06], 3), (Outcome::Different, None));
     }
 
     fn close(found: &[f64], expected: &[f64]) {

@@ -8,7 +8,7 @@ use anyhow::{Context, Error, Result, anyhow};
 use serde::Deserialize;
 use setup::Piece;
 use setup::tooling::Reporter;
-use setup::tooling::process::{self, output_of, succeeds_watched};
+use setup::tooling::process::{self, output_of, succeeds_logged, succeeds_watched};
 
 use crate::workspace::Workspace;
 
@@ -141,6 +141,48 @@ pub(crate) fn is_reference(name: &str) -> bool {
     name.starts_with("reference-")
 }
 
+/// The start of a command that builds packages.
+fn release(
+    workspace: &Workspace,
+    verb: &str,
+    is_reference: bool,
+    libtorch: Option<&Path>,
+    reporter: Reporter,
+) -> Command {
+    let mut build = cargo(workspace);
+    build.args([verb, "--release", "--locked"]);
+    if is_reference && workspace.root.join(REFERENCES).is_file() {
+        build.args(["--manifest-path", REFERENCES]);
+        if let Some(target) = workspace.binaries.parent() {
+            build.env("CARGO_TARGET_DIR", target);
+        }
+    }
+    build.envs(libtorch.map(|path| (Piece::Libtorch.variable(), path)));
+    if reporter.is_quiet() {
+        build.arg("--quiet");
+    }
+    build
+}
+
+/// Links a worker that was just built in other layouts.
+pub(crate) fn layouts(
+    workspace: &Workspace,
+    worker: &str,
+    libtorch: Option<&Path>,
+    reporter: Reporter,
+) -> Result<()> {
+    let program = workspace.binary(worker);
+    let link = |flag: &str| {
+        let mut link = release(workspace, "rustc", is_reference(worker), libtorch, reporter);
+        link.args(["--package", worker, "--bin", worker, "--", &format!("-Clink-arg={flag}")]);
+        match succeeds_logged(&mut link, |_| ())? {
+            Ok(()) => Ok(program.clone()),
+            Err(log) => Err(anyhow!("{}", log.lines().last().unwrap_or("cargo gives no reason").trim())),
+        }
+    };
+    setup::layouts::make(&program, link)
+}
+
 /// Builds packages in one invocation, and each reference in one of its own, so that none has features that another asks
 /// for; those that do not build, each with its error.
 pub(crate) fn build_what_can_be<'a>(
@@ -150,19 +192,9 @@ pub(crate) fn build_what_can_be<'a>(
     reporter: Reporter,
 ) -> Result<Vec<(&'a str, Error)>> {
     let command = |names: &[&str]| {
-        let mut build = cargo(workspace);
-        build.args(["build", "--release", "--locked", "--keep-going"]);
-        if names.iter().any(|name| is_reference(name)) && workspace.root.join(REFERENCES).is_file() {
-            build.args(["--manifest-path", REFERENCES]);
-            if let Some(target) = workspace.binaries.parent() {
-                build.env("CARGO_TARGET_DIR", target);
-            }
-        }
-        build.args(names.iter().flat_map(|name| packages(name)));
-        build.envs(libtorch.map(|path| (Piece::Libtorch.variable(), path)));
-        if reporter.is_quiet() {
-            build.arg("--quiet");
-        }
+        let has_reference = names.iter().any(|name| is_reference(name));
+        let mut build = release(workspace, "build", has_reference, libtorch, reporter);
+        build.arg("--keep-going").args(names.iter().flat_map(|name| packages(name)));
         build
     };
     let (references, ours): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| is_reference(name));

@@ -20,10 +20,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use configs::{DEFAULT_MODEL, Engine};
+use setup::Piece;
 use setup::tooling::process::{cargo, command, exit_code, file_name, output_of, status_of};
 use setup::tooling::{self, BadInput, Reporter, Scratch};
 
 use crate::build::{self, Engines, PROGRAMS, Wanted};
+use crate::cargo::layouts;
 use crate::compare::Needs;
 use crate::install::copy;
 use crate::workspace::{PHOTOFINISH, Workspace};
@@ -174,7 +176,7 @@ fn refuse(args: &[OsString]) -> Result<()> {
     .into())
 }
 
-/// Builds the requested workers; with the names of their files.
+/// Builds the requested workers, each in several layouts if the linker can; with the names of their files.
 fn build_workers(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Result<Vec<String>> {
     let engines = Engines::read(workspace)?;
     let selected = engines.select(&needs.frameworks)?;
@@ -182,8 +184,24 @@ fn build_workers(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Re
         // An old file in the same place must not be taken for a worker of this commit if the build fails.
         let _ = fs::remove_file(workspace.binary(&engine.worker));
     }
-    let files = files(&selected);
-    build::together(workspace, &Wanted { engines: selected, ..Wanted::default() }, reporter)?;
+    let mut files = files(&selected);
+    let wanted = Wanted { engines: selected.clone(), ..Wanted::default() };
+    build::together(workspace, &wanted, reporter)?;
+    let libtorch = workspace.provision(reporter.without_bars())?.place(Piece::Libtorch)?;
+    for engine in selected.iter().filter(|engine| files.contains(&file_name(&engine.worker))) {
+        let program = workspace.binary(&engine.worker);
+        if !program.is_file() || !setup::layouts::of(&program).is_empty() {
+            continue;
+        }
+        let libtorch = engine.native.contains(&Piece::Libtorch.to_string()).then_some(libtorch.as_path());
+        if let Err(error) = layouts(workspace, &engine.worker, libtorch, reporter) {
+            reporter.warn(&format!("{} has one layout: {error:#}", engine.worker));
+        }
+    }
+    for file in files.clone() {
+        let made = setup::layouts::of(&workspace.binaries.join(file)).into_iter();
+        files.extend(made.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())));
+    }
     Ok(files)
 }
 
@@ -287,7 +305,8 @@ fn toolchain(workspace: &Workspace) -> Result<String> {
     let cargo = output_of(cargo(&workspace.root).arg("--version"))?;
     let given =
         ["LIBTORCH", "CXX"].map(|name| format!("{name}={}\n", std::env::var(name).unwrap_or_default()));
-    Ok(format!("{version}{cargo}RUSTFLAGS={flags}\n{}{features}", given.concat()))
+    let layouts = setup::layouts::LAYOUTS;
+    Ok(format!("{version}{cargo}RUSTFLAGS={flags}\n{}{layouts} layouts\n{features}", given.concat()))
 }
 
 // A commit, checked out as a git worktree outside this checkout.

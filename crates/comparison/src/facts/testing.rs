@@ -144,6 +144,7 @@ pub fn contender(label: &str) -> Contender {
         shards: 1,
         serve: Default::default(),
         anew: false,
+        layouts: 0,
     }
 }
 

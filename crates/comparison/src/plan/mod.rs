@@ -44,4 +44,4 @@ pub use work::encode::{EncodeAsked, LengthsAsked, TaskAsked, VectorsAsked};
 pub use work::graph::{Artefact, Audio, Dims, GraphAsked, InputAsked, NamedInput, State};
 pub use work::{Prompted, Work, WorkKind};
 
-pub use self::plan::{Contender, Plan, Rounds, Schedule};
+pub use self::plan::{Contender, Plan, Rounds, Schedule, layout};

@@ -35,6 +35,14 @@ pub struct Contender {
     /// Whether every request loads the model again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anew: bool,
+    /// Number of layouts of its program, which the rounds take in turn; 0 if it has one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub layouts: usize,
+}
+
+/// The layout of a round, of so many; `None` if there is one.
+pub fn layout(layouts: usize, round: usize) -> Option<usize> {
+    round.checked_rem(layouts)
 }
 
 impl Contender {
@@ -49,6 +57,7 @@ impl Contender {
             shards: 1,
             serve: Serve::Shared,
             anew: false,
+            layouts: 0,
             engine,
         }
     }

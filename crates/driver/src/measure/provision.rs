@@ -582,6 +582,11 @@ pub(crate) fn binary(places: &Places, engine: &Engine) -> PathBuf {
     }
 }
 
+/// The files of a worker in its layouts; none if it has one.
+pub(crate) fn layouts(places: &Places, engine: &Engine) -> Vec<PathBuf> {
+    setup::layouts::of(&binary(places, engine))
+}
+
 /// Directory of the workspace with the workers' sources, if there is one.
 fn sources(places: &Places) -> Option<PathBuf> {
     let installed = || places.installed.as_ref().map(Layout::sources).filter(|sources| sources.is_dir());

@@ -84,10 +84,11 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
         true => speech::transcribed(&draft, &given, (&bundle, places, quiet), &tokenizer)?,
         false => draft,
     };
-    let plan = match request.batch_max && request.batch.is_empty() {
+    let mut plan = match request.batch_max && request.batch.is_empty() {
         true => with_largest_batch(&draft, &given, (&bundle, places, quiet))?,
         false => draft.plan(given)?,
     };
+    set_layouts(&mut plan.contenders, places);
     if !quiet {
         plan.drawn.iter().for_each(|why| {
             say_once(format!("{why}; ids are drawn from the vocabulary in place of texts"));
@@ -99,6 +100,19 @@ fn resolved(request: &Request, places: &Places, quiet: bool) -> Result<(Plan, Bu
         }
     }
     Ok((plan, bundle))
+}
+
+/// Builds of one framework are compared in all of their layouts.
+fn set_layouts(contenders: &mut [Contender], places: &Places) {
+    let of = |contender: &Contender| {
+        (contender.engine.framework.clone(), provision::binary(places, &contender.engine))
+    };
+    let programs: Vec<_> = contenders.iter().map(of).collect();
+    for (contender, (framework, program)) in contenders.iter_mut().zip(&programs) {
+        if programs.iter().any(|(of, other)| of == framework && other != program) {
+            contender.layouts = setup::layouts::of(program).len();
+        }
+    }
 }
 
 /// The plan of the largest batch that fits into memory.

@@ -262,7 +262,7 @@ impl Session<'_> {
             let job = self.crew.job(contender, self.crew.measurement(contender, work.run.traces()));
             let (watch, begun) = (self.guard.watch(), now());
             let held = self.held.remove(&index);
-            let mut running = self.crew.workers[index].start(&job, held);
+            let mut running = self.crew.workers[index].of_round(round.number).start(&job, held);
             self.guard.add(running.pid());
             let is_warm = running.warm_up(self.crew.plan.warmup.max_iterations);
             let noise = watch.end(&self.guard);

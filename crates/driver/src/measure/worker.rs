@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use comparison::facts::run::Outcome;
-use comparison::plan::{Contender, HugePages, KernelCache};
+use comparison::plan::{self, Contender, HugePages, KernelCache};
 use protocol::untrusted::secrets;
 use protocol::{Hello, Job, Task, Turn};
 use rand::{RngExt, SeedableRng};
@@ -38,6 +38,8 @@ static COUNT: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug, Clone)]
 pub struct Worker {
     pub binary: PathBuf,
+    /// The same in several layouts, for processes that are timed; none if it has one.
+    pub layouts: Vec<PathBuf>,
     /// Why there is no such worker, if that is known.
     pub absent: Option<String>,
     /// The whole environment of the process.
@@ -63,6 +65,7 @@ impl Worker {
     pub fn new(binary: PathBuf, environment: BTreeMap<String, String>, timeout: Duration) -> Worker {
         Worker {
             binary,
+            layouts: Vec::new(),
             absent: None,
             environment,
             own_caches: Vec::new(),
@@ -73,6 +76,12 @@ impl Worker {
             timeout,
             until: None,
         }
+    }
+
+    /// The worker in the layout of a round.
+    pub(crate) fn of_round(&self, round: usize) -> Worker {
+        let binary = plan::layout(self.layouts.len(), round).map(|layout| self.layouts[layout].clone());
+        Worker { binary: binary.unwrap_or_else(|| self.binary.clone()), ..self.clone() }
     }
 
     /// Sends the worker `--hello`. `Err` has its last words, or the reason of the failure.
@@ -254,6 +263,7 @@ pub fn worker(
     Worker {
         absent: provision::absent(engine),
         cpus: cpus.filter(|_| contender.threads > 0).map(<[usize]>::to_vec),
+        layouts: if contender.layouts > 0 { provision::layouts(places, engine) } else { Vec::new() },
         ..Worker::new(provision::binary(places, engine), environment, Duration::from_secs(timeout_s))
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::common::{Installation, Ran, array, lines, read};
+use crate::common::{Installation, Ran, array, lines, read, row};
 
 /// Times with the noise of a quiet machine: 1 % between processes, 1 % between steps.
 const QUIET: [(&str, &str); 5] = [
@@ -236,6 +236,18 @@ mod interleaved {
         let line = format!("{line} --cold-load off --format json");
         let document = installation.run(&line).exits(4).json();
         assert!(regressions(&document).contains(&("app", "throughput")), "{document}");
+        // Of its six layouts one is faster, in the first round and in the seventh.
+        let here = Path::new(&build(&installation, "here", ["", "", ""])).join("engine-mock");
+        setup::layouts::make(&Path::new(&faster).join("engine-mock"), |_| Ok(here.clone())).unwrap();
+        check(&installation, &faster, "").exits(0);
+        let report = read(&installation.all_results().last().unwrap().join("report.json"));
+        assert_eq!(report["plan"]["contenders"][0]["layouts"], 6);
+        let mut figures = array(&row(&report, "one@base")["metrics"]).iter();
+        let throughput = figures.find(|figure| figure["metric"] == "throughput").unwrap();
+        let speeds: Vec<f64> =
+            array(&throughput["values"]).iter().map(|value| value.as_f64().unwrap()).collect();
+        let slowest_of_it = speeds[0].min(speeds[6]);
+        assert!([1, 2, 3, 4, 5, 7].iter().all(|&round| speeds[round] < slowest_of_it), "{speeds:?}");
         let old = build(&installation, "old", ["", "", r#"s/"protocol":[0-9]*/"protocol":1/"#]);
         check(&installation, &old, "").refused(&["base's worker of one", "protocol 1", "--baseline"]);
         check(&installation, "no/such", "").refused(&["--base-workers no/such"]);

@@ -166,7 +166,7 @@ impl Drawn<'_> {
         let of_prompt =
             |figures: &Vec<Vec<Option<f64>>>| figures[a].iter().zip(&figures[b]).map(log_ratio).collect();
         let prompts = self.prompts.iter().map(of_prompt).collect();
-        Series { a: &self.all[a], b: &self.all[b], state, prompts, weight: *share }
+        Series { a: &self.all[a], b: &self.all[b], state, prompts, layouts: 0, weight: *share }
     }
 }
 

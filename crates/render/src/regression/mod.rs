@@ -73,6 +73,12 @@ fn heading(document: &Document) -> Vec<String> {
         }
         Kind::Diff => vec![format!("A: {}", side(baseline)), format!("B: {}", side(current))],
     };
+    if matches!(document.kind, Kind::Interleaved | Kind::Versions) {
+        lines.push(match document.layouts {
+            0 => "layout: one of each build, so that a small difference may be its".to_owned(),
+            layouts => format!("layout: each build in {layouts} orders of its functions"),
+        });
+    }
     if baseline.libraries != current.libraries {
         lines.push(format!(
             "libraries: {} before, {} now",
@@ -381,7 +387,7 @@ fn sentence(finding: &Finding, kind: Kind) -> String {
         Verdict::Equivalent => format!("{start} is equivalent within {limit} %: {figures} ({interval})"),
         Verdict::Inconclusive => {
             let p = finding.p_adjusted.unwrap_or(1.0);
-            let needed = more_rounds(finding).map_or(String::new(), |needed| format!("; {needed}"));
+            let needed = open_because(finding).map_or(String::new(), |needed| format!("; {needed}"));
             format!("{start} is inconclusive: {figures} ({interval}, adjusted p = {p:.2}){needed}")
         }
         Verdict::NotMeasurable => {
@@ -398,9 +404,14 @@ fn remark(finding: &Finding) -> Option<String> {
         Verdict::Regression => {
             Some(format!("{name} is worse by more than the threshold of {} %", 100.0 * finding.threshold))
         }
-        Verdict::Inconclusive => Some(format!("{name} is inconclusive: {}", more_rounds(finding)?)),
+        Verdict::Inconclusive => Some(format!("{name} is inconclusive: {}", open_because(finding)?)),
         Verdict::NotMeasurable | Verdict::Worse | Verdict::Better | Verdict::Equivalent => None,
     }
+}
+
+/// Why a finding is inconclusive, or what would decide it.
+fn open_because(finding: &Finding) -> Option<String> {
+    if finding.reason == Some(Reason::Layout) { Some(reason(finding)) } else { more_rounds(finding) }
 }
 
 /// The number of rounds that would decide, if the estimate exceeds the threshold.
@@ -422,6 +433,9 @@ fn reason(finding: &Finding) -> String {
         Some(Reason::RoundsOfCurrent) => return few("the current run", current),
         Some(Reason::SlowerMachine) => "the machine itself was slower, which may account for it",
         Some(Reason::FasterMachine) => "the machine itself was faster, which may hide one",
+        Some(Reason::Layout) => {
+            "the difference may be one of the layout of the code, which no change of it explains"
+        }
         None => "there are no figures",
     };
     told.to_owned()

@@ -52,9 +52,11 @@ fn with_prompts(found: &Comparison, margin: Option<f64>, prompt: &dyn Fn(usize) 
             )
         }
         Verdict::Inconclusive => {
-            let is_mixed = statistics.as_ref().is_some_and(|found| found.reason == Some(Undecided::Mixed));
-            let (start, end) =
-                if is_mixed { ("no single verdict", String::new()) } else { ("too close to call", end) };
+            let (start, end) = match statistics.as_ref().and_then(|found| found.reason) {
+                Some(Undecided::Mixed) => ("no single verdict", String::new()),
+                Some(Undecided::Layout) => ("may be layout", end),
+                _ => ("too close to call", end),
+            };
             format!("{start}: {a}, {b} in {words}{}{end}{why}", interval(found, "x"))
         }
     }

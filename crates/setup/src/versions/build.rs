@@ -10,9 +10,9 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::{Build, NAMED, Version, cause, check_out};
-use crate::receipt;
 use crate::tooling::process::{self, command, output_of};
 use crate::tooling::{self, BadInput, Reporter};
+use crate::{layouts, receipt};
 
 /// The compiler's flags for any processor of its kind.
 const FOR_ANY: &str = "-C target-cpu=generic";
@@ -81,10 +81,16 @@ impl Builder<'_> {
         // Versions of one worker have the same path in the target directory: no other program may build there
         // before the result is copied.
         let _lock = receipt::lock(self.cache, self.reporter)?;
-        let built = self.build_in(&directory(self.cache, framework.worker, version), framework, version);
-        let built = built.and_then(|built| {
+        let directory = directory(self.cache, framework.worker, version);
+        let built = self.build_in(&directory, framework, version, None).and_then(|built| {
             tooling::replace(&built, &place).with_context(|| format!("cannot write {}", place.display()))
         });
+        if built.is_ok() && matches!(version, Version::Place(_) | Version::Git { .. }) {
+            let link = |flag: &str| self.build_in(&directory, framework, version, Some(flag));
+            if let Err(error) = layouts::make(&place, link) {
+                self.reporter.warn(&format!("{} has one layout: {}", framework.worker, cause(&error)));
+            }
+        }
         if built.is_err() {
             // An earlier one must not be taken for it.
             let _ = fs::remove_file(&place);
@@ -92,7 +98,14 @@ impl Builder<'_> {
         built
     }
 
-    fn build_in(&self, directory: &Path, framework: &Framework<'_>, version: &Version) -> Result<PathBuf> {
+    /// `flag`: one more of the linker.
+    fn build_in(
+        &self,
+        directory: &Path,
+        framework: &Framework<'_>,
+        version: &Version,
+        flag: Option<&str>,
+    ) -> Result<PathBuf> {
         let worker = framework.worker;
         let package = Package::of_worker(self.sources, worker);
         if let Version::Git { url, .. } = version {
@@ -110,12 +123,13 @@ impl Builder<'_> {
         };
         let target = self.cache.join(target);
         let mut build = process::cargo(directory);
-        build.arg("build").args((profile == "release").then_some("--release"));
+        build.arg("rustc").args((profile == "release").then_some("--release")).args(["--bin", worker]);
         build.env("CARGO_TARGET_DIR", &target).envs(flags.map(|flags| ("RUSTFLAGS", flags)));
         build.envs(named.as_ref().map(|named| (NAMED, named))).envs(framework.library);
         if !features.is_empty() {
             build.args(["--features", &features.join(",")]);
         }
+        build.args(flag.iter().flat_map(|flag| ["--".to_owned(), format!("-Clink-arg={flag}")]));
         let named = match version {
             Version::Build(Build::Debug) => "without optimisation".to_owned(),
             Version::Build(Build::Generic) => "for any processor".to_owned(),

@@ -117,6 +117,7 @@ pub fn interleaved(
     let mut document = Document::new(kind, sides.0, sides.1);
     let pairs: Vec<Pair<'_>> =
         baseline.iter().zip(current).map(|(baseline, current)| Pair { baseline, current }).collect();
+    document.layouts = report.plan.contenders.iter().map(|it| it.layouts).min().unwrap_or(0);
     note_failures(&mut document, &pairs);
     document.unmeasurable = report.noise();
     let measured: Vec<Pair<'_>> = pairs.into_iter().filter(is_measured).collect();

@@ -9,7 +9,7 @@ pub use checks::{CheckAsked, Different, Run, check, diff, interleaved};
 use pairing::Speed;
 pub use pairing::{Alone, Pair, Pairing};
 use serde::Serialize;
-use statistics::{Change, Decision, MIN_ROUNDS, SIGNIFICANCE, Samples, Settings};
+use statistics::{Change, Decision, MIN_ROUNDS, SIGNIFICANCE, Samples, Settings, Undecided};
 
 use crate::history::{Figure, Machine, Record};
 use crate::judge::metrics::Metric;
@@ -28,6 +28,9 @@ pub struct Document {
     pub kind: Kind,
     pub baseline: Side,
     pub current: Side,
+    /// Number of layouts that each build ran in; 0 if one of them had one, and for runs that are compared.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub layouts: usize,
     /// Accepted differences of machine and settings.
     pub differences: Vec<String>,
     pub findings: Vec<Finding>,
@@ -39,6 +42,10 @@ pub struct Document {
     /// The reason why no verdict is possible at all.
     pub unmeasurable: Option<String>,
     pub exit_code: u8,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -101,6 +108,7 @@ impl Document {
             kind,
             baseline,
             current,
+            layouts: 0,
             differences: Vec::new(),
             findings: Vec::new(),
             alone: Vec::new(),
@@ -191,6 +199,8 @@ pub enum Reason {
     SlowerMachine,
     /// The machine itself was faster, which may hide one.
     FasterMachine,
+    /// The difference may be one of layouts of the code.
+    Layout,
 }
 
 impl Finding {
@@ -355,6 +365,8 @@ struct Evidence {
     p_adjusted: f64,
     p_rank: f64,
     significant: bool,
+    /// It would be significant, but for the layouts of the code.
+    may_be_layout: bool,
     rounds: (usize, usize),
     rounds_needed: Option<usize>,
 }
@@ -378,6 +390,7 @@ pub fn unpaired(subjects: &[Subject<'_>], bar: &Bar<'_>) -> Vec<Finding> {
             p_adjusted: contrast.p_adjusted,
             p_rank: contrast.p_mann_whitney,
             significant: contrast.significant,
+            may_be_layout: false,
             rounds: (baseline, current),
             rounds_needed: contrast.rounds_needed,
         })
@@ -391,13 +404,15 @@ pub fn paired(subjects: &[Subject<'_>], decisions: Vec<Option<Decision>>, bar: &
         let decision = decision?;
         let enough = decision.rounds >= MIN_ROUNDS;
         let rejected = decision.p_adjusted < SIGNIFICANCE && decision.p_sign_flip < SIGNIFICANCE;
+        let may_be_layout = decision.reason == Some(Undecided::Layout);
         Some(Evidence {
             worse: decision.ratio,
             interval: decision.interval,
             p: decision.p_t,
             p_adjusted: decision.p_adjusted,
             p_rank: decision.p_sign_flip,
-            significant: enough && rejected,
+            significant: enough && rejected && !may_be_layout,
+            may_be_layout,
             rounds: (decision.rounds, decision.rounds),
             rounds_needed: None,
         })
@@ -486,7 +501,7 @@ fn judge(
     // Bytes do not depend on the speed of reading them.
     let is_timed = Metric::parse(&subject.metric).is_none_or(Metric::depends_on_speed);
     if !is_timed || bar.speed == Speed::SAME || !bar.gates {
-        return (found, None);
+        return (found, evidence.may_be_layout.then_some(Reason::Layout));
     }
     let (least, most) = bar.speed.allowed_for(1.0);
     let others = [least, most].map(|factor| classify(evidence, factor, threshold, true));

@@ -26,6 +26,8 @@ struct Question {
     typical: Vec<Vec<Option<f64>>>,
     /// The contenders that have slow moments of their own: their averages are tested.
     slow: Vec<bool>,
+    /// Numbers of layouts of their programs.
+    layouts: Vec<usize>,
     /// Typical values for each prompt, if there are several.
     prompts: Vec<Vec<Vec<Option<f64>>>>,
 }
@@ -41,12 +43,14 @@ struct Pair<'a> {
 impl Question {
     fn new(metric: Metric, plan: &Plan, evidence: &Evidence, labels: &[String]) -> Question {
         let all = Figures::new(metric, plan, evidence);
-        let (mut average, mut typical, mut slow) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut average, mut typical) = (Vec::new(), Vec::new());
+        let (mut slow, mut layouts) = (Vec::new(), Vec::new());
         for (place, contender) in plan.contenders.iter().enumerate() {
             if labels.contains(&contender.label) {
                 average.push(all.average[place].clone());
                 typical.push(all.typical[place].clone());
                 slow.push(all.is_slow(place));
+                layouts.push(contender.layouts);
             }
         }
         let cases = if metric.is_of_requests() && plan.work.cases() > 1 { plan.work.cases() } else { 0 };
@@ -55,7 +59,7 @@ impl Question {
             let of_label = |label: &String| metrics::typical(metric, case..case + 1, plan, evidence, label);
             prompts.push(labels.iter().map(of_label).collect());
         }
-        Question { metric, average, typical, slow, prompts }
+        Question { metric, average, typical, slow, layouts, prompts }
     }
 }
 
@@ -145,7 +149,7 @@ impl<'a> Pair<'a> {
     ///
     /// For figures from turns, the other contenders show the state of the machine.
     fn series(&self, plan: &Plan) -> Series<'a> {
-        let Question { metric, typical, average, slow, prompts } = self.question;
+        let Question { metric, typical, average, slow, layouts, prompts } = self.question;
         let figures = if slow[self.a] || slow[self.b] { average } else { typical };
         let (a, b) = if metric.higher_is_better() { (self.a, self.b) } else { (self.b, self.a) };
         let in_turns = plan.schedule == Schedule::Interleaved && metric.is_of_requests();
@@ -157,7 +161,8 @@ impl<'a> Pair<'a> {
             |figures: &Vec<Vec<Option<f64>>>| figures[a].iter().zip(&figures[b]).map(log_ratio).collect();
         let prompts = prompts.iter().map(of_prompt).collect();
         let weight = metric.error_share(plan.work.kind());
-        Series { a: &figures[a], b: &figures[b], state, prompts, weight }
+        let layouts = layouts[a].max(layouts[b]);
+        Series { a: &figures[a], b: &figures[b], state, prompts, layouts, weight }
     }
 }
 
