@@ -474,7 +474,7 @@ pub fn page(python: &Path, seed: u64) -> Result<String> {
          case. Here each run has the one that the runs before it promise, in the mean as in the table.\n\n{kept}\n\
          ## A trend\n\n\
          A history has {HISTORY} runs of {EACH} rounds of one build, whose means are what `history` keeps. *Found*: every \
-         time of the second half is multiplied by 1.02, 1.03 or 1.05, beside {}, and the rule says that the runs become \
+         time of the second half is multiplied by 1.02, 1.03 or 1.05, in runs of *{}*, and the rule says that the runs become \
          slower. *False*: it says that unchanged runs change. Where the machine itself is slower for many runs, both say \
          so.\n\n{}\n\
          ## The rules\n\n\
