@@ -10,8 +10,10 @@ use crate::engine::{EngineError, Result};
 /// Share of the answers that may be later than the limit.
 const LATE: f64 = 0.01;
 
-/// Rates that are tried.
+/// Rates that the first turn of a process tries, and each later one.
 const TRIES: usize = 10;
+
+const MORE_TRIES: usize = 3;
 
 /// Requests of a rate that count, at least. Of 299 without a late answer it is known with 95 % confidence that at most 1 of
 /// 100 is late (binomial, as in LoadGen of MLPerf).
@@ -33,6 +35,15 @@ const EACH: usize = 4;
 /// Has requests made and answered.
 pub(super) type Burst<'a> = dyn FnMut(Load, bool) -> Result<Vec<Call>> + 'a;
 
+/// The search of a process. Each of its turns adds to what the ones before it found.
+pub(super) struct Searched {
+    guess: Guess,
+    ramp_ns: f64,
+    /// Rates that were tried, and the lowest of them.
+    tries: usize,
+    lowest: f64,
+}
+
 /// The calls of a burst at the highest rate at which answers come in time.
 ///
 /// # Errors
@@ -41,8 +52,40 @@ pub(super) type Burst<'a> = dyn FnMut(Load, bool) -> Result<Vec<Call>> + 'a;
 pub(super) fn search(
     load: Load,
     Search { limit_ns, seed }: Search,
+    so_far: &mut Option<Searched>,
     burst: &mut Burst<'_>,
 ) -> Result<Vec<Call>> {
+    let (searched, tries) = match so_far {
+        Some(searched) => (searched, MORE_TRIES),
+        None => (so_far.insert(begin(load, limit_ns, burst)?), TRIES),
+    };
+    let ramp_ns = searched.ramp_ns;
+    let mut at = |rate: f64, number: usize, exact| {
+        let counted = ((rate * SECONDS) as usize).clamp(COUNTED, MOST);
+        let ramp = (rate * ramp_ns / 1e9).ceil() as usize;
+        let arrivals = Some(Arrivals { rate, seed: seed.wrapping_add(number as u64) });
+        burst(Load { requests: ramp.min(MOST) + counted, arrivals, search: None, ..load }, exact)
+    };
+    for _ in 0..tries {
+        let rate = searched.guess.rate();
+        searched.lowest = rate.min(searched.lowest);
+        let mut calls = at(rate, searched.tries, false)?;
+        calls.retain(|call| call.asked_ns as f64 >= ramp_ns);
+        searched.guess.learn(rate, calls.len(), late(&calls, limit_ns));
+        searched.tries += 1;
+    }
+    let Some(rate) = searched.guess.found() else {
+        return Err(EngineError::Unsupported(format!(
+            "at {:.1} requests a second, the lowest rate that was tried, more than 1 of 100 answers took longer than {} ms",
+            searched.lowest,
+            limit_ns as f64 / 1e6
+        )));
+    };
+    at(rate, searched.tries, true)
+}
+
+/// What is known before a rate is tried: the capacity, and how long a ramp takes.
+fn begin(load: Load, limit_ns: u64, burst: &mut Burst<'_>) -> Result<Searched> {
     let limit = limit_ns as f64 / 1e6;
     let closed = |callers, requests| Load { callers, requests, arrivals: None, search: None };
     let alone = burst(closed(1, load.requests), false)?;
@@ -59,27 +102,7 @@ pub(super) fn search(
     let all = burst(closed(load.callers, load.requests.max(EACH * load.callers)), false)?;
     let capacity = all.len() as f64 * 1e9 / end_ns(&all);
     let ramp_ns = (RAMP_RESPONSES * response_ns).max(RAMP_LIMITS * limit_ns as f64);
-    let mut at = |rate: f64, number: usize, exact| {
-        let counted = ((rate * SECONDS) as usize).clamp(COUNTED, MOST);
-        let ramp = (rate * ramp_ns / 1e9).ceil() as usize;
-        let arrivals = Some(Arrivals { rate, seed: seed.wrapping_add(number as u64) });
-        burst(Load { requests: ramp.min(MOST) + counted, arrivals, search: None, ..load }, exact)
-    };
-    let (mut guess, mut lowest) = (Guess::new(capacity), f64::INFINITY);
-    for number in 0..TRIES {
-        let rate = guess.rate();
-        lowest = rate.min(lowest);
-        let mut calls = at(rate, number, false)?;
-        calls.retain(|call| call.asked_ns as f64 >= ramp_ns);
-        guess.learn(rate, calls.len(), self::late(&calls, limit_ns));
-    }
-    let Some(rate) = guess.found() else {
-        return Err(EngineError::Unsupported(format!(
-            "at {lowest:.1} requests a second, the lowest rate that was tried, more than 1 of 100 answers took longer than \
-             {limit} ms"
-        )));
-    };
-    at(rate, TRIES, true)
+    Ok(Searched { guess: Guess::new(capacity), ramp_ns, tries: 0, lowest: f64::INFINITY })
 }
 
 /// Number of requests that were answered later than the limit.
@@ -281,11 +304,12 @@ mod tests {
                 let mut queue = Simulated { servers, service, random: ChaCha8Rng::seed_from_u64(!seed) };
                 let load = Load { callers: 64, requests: 32, arrivals: None, search: None };
                 let limit_ns = (limit * MEAN_NS) as u64;
-                let calls = search(load, Search { limit_ns, seed: seed * 1000 }, &mut |load, exact| {
-                    let calls = queue.calls(load, exact);
-                    made += calls.len();
-                    Ok(calls)
-                });
+                let calls =
+                    search(load, Search { limit_ns, seed: seed * 1000 }, &mut None, &mut |load, exact| {
+                        let calls = queue.calls(load, exact);
+                        made += calls.len();
+                        Ok(calls)
+                    });
                 let calls = calls.unwrap();
                 let end_ns = calls.iter().map(|call| call.asked_ns).max().unwrap() as f64;
                 found.push(calls.len() as f64 * MEAN_NS / end_ns);

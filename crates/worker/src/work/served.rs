@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use protocol::{Arrivals, Call, Load, Search, Serve};
 
-use super::{Request, Serving, goodput};
+use super::goodput::{self, Searched};
+use super::{Request, Serving};
 use crate::ServeError;
 use crate::engine::{EngineError, InferenceEngine, Result};
 use crate::serving::{Answers, Queue, called};
@@ -28,11 +29,12 @@ pub(super) struct Callers<'a, E> {
     serving: Serving<'a, E>,
     turns: u64,
     calls: Vec<Call>,
+    searched: Option<Searched>,
 }
 
 impl<'a, E: InferenceEngine> Callers<'a, E> {
     pub(super) fn new(serving: Serving<'a, E>) -> Callers<'a, E> {
-        Callers { serving, turns: 0, calls: Vec::new() }
+        Callers { serving, turns: 0, calls: Vec::new(), searched: None }
     }
 
     /// When requests arrive, if several callers make them.
@@ -67,7 +69,10 @@ impl<'a, E: InferenceEngine> Callers<'a, E> {
         let server = Server { serving: self.serving, requests: Arc::new(requests) };
         let mut request = Request::start(case, Vec::with_capacity(1));
         let burst = match load.search.filter(|_| is_asked) {
-            Some(search) => server.search(engine, load, Search { seed: search.seed ^ mixed, ..search })?,
+            Some(search) => {
+                let search = Search { seed: search.seed ^ mixed, ..search };
+                server.search(engine, load, search, &mut self.searched)?
+            }
             None => {
                 let arrivals = load.arrivals.map(|it| Arrivals { seed: it.seed ^ mixed, ..it });
                 server.burst(engine, Load { arrivals, ..load }, false)?
@@ -97,9 +102,15 @@ struct Burst<A> {
 
 impl<E: InferenceEngine, R: Requests<E>> Server<'_, E, R> {
     /// A burst at the highest rate at which answers come in time; the answers are the last of all bursts.
-    fn search(&self, engine: &mut E, load: Load, search: Search) -> Result<Burst<R::Answer>> {
+    fn search(
+        &self,
+        engine: &mut E,
+        load: Load,
+        search: Search,
+        so_far: &mut Option<Searched>,
+    ) -> Result<Burst<R::Answer>> {
         let mut answers: Vec<Option<R::Answer>> = (0..self.requests.count()).map(|_| None).collect();
-        let calls = goodput::search(load, search, &mut |load, exact| {
+        let calls = goodput::search(load, search, so_far, &mut |load, exact| {
             let burst = self.burst(engine, load, exact)?;
             for (last, answer) in answers.iter_mut().zip(burst.answers) {
                 *last = answer.or(last.take());
