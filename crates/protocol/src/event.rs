@@ -152,6 +152,9 @@ pub struct PageCache {
     pub resident_before: f64,
 }
 
+/// What [`InEffect::kernels`] says of a server that gives its tokens no ids: there is nothing to compare.
+pub const UNNAMED_TOKENS: &str = "tokens are counted, not named";
+
 /// Observed after load. [`Settings`](crate::Settings) has the settings that were asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InEffect {

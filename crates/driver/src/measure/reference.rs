@@ -47,7 +47,9 @@ impl Session<'_> {
         // One that runs another file computes something else.
         candidates.retain(|&index| {
             let contender = &self.crew.plan.contenders[index];
-            contender.artefact().is_none() && !self.recorder.is_absent(contender)
+            contender.artefact().is_none()
+                && !contender.engine.is_server()
+                && !self.recorder.is_absent(contender)
         });
         let mut reasons = Vec::new();
         for index in candidates {
@@ -313,6 +315,7 @@ impl Session<'_> {
             let is_known = |other: usize| self.crew.is_same_program(index, other);
             if self.recorder.is_absent(contender)
                 || contender.artefact().is_some()
+                || contender.engine.is_server()
                 || is_known(by)
                 || found.iter().any(|(other, _)| is_known(*other))
             {

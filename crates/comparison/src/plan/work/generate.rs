@@ -41,7 +41,7 @@ pub struct Generate {
 
 impl Generate {
     pub(super) fn new(request: &Request, mut prompted: Prompted, seed: u64) -> Result<Generate> {
-        let decode = match (request.sampling.sampling(|| seed), request.decode) {
+        let decode = match (request.sampling.sampling(|| seed), request.decode()) {
             (Some(sampling), _) => Decode::Sampled(sampling),
             (None, DecodeAsked::Forced) => Decode::Forced,
             (None, DecodeAsked::Greedy) => Decode::Greedy,
