@@ -195,6 +195,13 @@ pub struct InEffect {
     pub artefact: Option<Artefact>,
 }
 
+impl InEffect {
+    /// Whether its tokens have ids: those of a server may have none.
+    pub fn names_tokens(&self) -> bool {
+        self.kernels.iter().all(|phrase| phrase.as_str() != UNNAMED_TOKENS)
+    }
+}
+
 /// Tensors of the ONNX file, and those of them that another file does not have, whatever the order of their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artefact {

@@ -1,4 +1,4 @@
-//! A small server with OpenAI's interface: candle behind HTTP, one request at a time. To try comparisons of servers with,
+//! A small server with OpenAI's interface: candle behind HTTP, one answer after another. To try comparisons of servers with,
 //! and what finds those that lie:
 //!
 //!     server BUNDLE PORT [--threads N] [--lie LIE]...
@@ -11,11 +11,12 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use engine_candle::Candle;
 use serde_json::{Value, json};
-use worker::engine::{Bundle, Decode, InferenceEngine, Precision, Settings, Want};
+use worker::engine::{Bundle, InferenceEngine, Precision, Settings, Want};
 
 /// Longest prompt and body that are read, in bytes.
 const MOST: usize = 16 << 20;
@@ -26,6 +27,14 @@ struct Server {
     model: Candle,
     vocabulary: usize,
     lies: Vec<String>,
+}
+
+/// A request for an answer.
+struct Asked {
+    to: TcpStream,
+    body: Value,
+    /// Whether the connection stays open.
+    done: Sender<bool>,
 }
 
 fn main() -> ExitCode {
@@ -56,11 +65,22 @@ fn serve() -> Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", port))?;
     println!("http://{}", listener.local_addr()?);
     std::io::stdout().flush()?;
-    for connection in listener.incoming() {
-        // A client that has gone is no reason to end.
-        if let Err(error) = server.connection(connection?) {
-            eprintln!("a connection ended: {error}");
+    // The model stays on this thread; each connection has one that reads its requests.
+    let (requests, asked) = channel::<Asked>();
+    std::thread::spawn(move || {
+        for connection in listener.incoming().flatten() {
+            let requests = requests.clone();
+            std::thread::spawn(move || {
+                if let Err(error) = answer(&requests, connection) {
+                    eprintln!("a connection ended: {error}");
+                }
+            });
         }
+    });
+    for mut request in asked {
+        let stays_open = server.complete(&mut request.to, &request.body).unwrap_or(false);
+        // A client that has gone is no reason to end.
+        let _ = request.done.send(stays_open);
     }
     Ok(())
 }
@@ -68,48 +88,6 @@ fn serve() -> Result<()> {
 impl Server {
     fn lies(&self, how: &str) -> bool {
         self.lies.iter().any(|lie| lie == how)
-    }
-
-    /// Answers the requests of a connection until the client closes it.
-    fn connection(&mut self, mut to: TcpStream) -> Result<()> {
-        to.set_nodelay(true)?;
-        let mut from = BufReader::new(to.try_clone()?);
-        loop {
-            let mut line = String::new();
-            if from.read_line(&mut line)? == 0 {
-                return Ok(());
-            }
-            let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
-            let mut length = 0;
-            loop {
-                let mut header = String::new();
-                from.read_line(&mut header)?;
-                let header = header.trim().to_lowercase();
-                if header.is_empty() {
-                    break;
-                }
-                if let Some(bytes) = header.strip_prefix("content-length:") {
-                    length = bytes.trim().parse()?;
-                }
-            }
-            if length > MOST {
-                return Err("a request is too long".into());
-            }
-            let mut body = vec![0; length];
-            from.read_exact(&mut body)?;
-            match path.as_str() {
-                "/v1/models" => plain(&mut to, "200 OK", &json!({"data": [{"id": "candle"}]}))?,
-                "/v1/completions" => {
-                    let body: Value = serde_json::from_slice(&body)?;
-                    if !self.complete(&mut to, &body)? {
-                        return Ok(());
-                    }
-                }
-                _ => {
-                    plain(&mut to, "404 Not Found", &json!({"error": {"message": "there is no such path"}}))?
-                }
-            }
-        }
     }
 
     /// Streams an answer. Returns whether the connection stays open.
@@ -159,6 +137,48 @@ impl Server {
         event(to, "[DONE]")?;
         to.write_all(b"0\r\n\r\n")?;
         Ok(true)
+    }
+}
+
+/// Answers the requests of a connection until the client closes it.
+fn answer(requests: &Sender<Asked>, mut to: TcpStream) -> Result<()> {
+    to.set_nodelay(true)?;
+    let mut from = BufReader::new(to.try_clone()?);
+    loop {
+        let mut line = String::new();
+        if from.read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        let mut length = 0;
+        loop {
+            let mut header = String::new();
+            from.read_line(&mut header)?;
+            let header = header.trim().to_lowercase();
+            if header.is_empty() {
+                break;
+            }
+            if let Some(bytes) = header.strip_prefix("content-length:") {
+                length = bytes.trim().parse()?;
+            }
+        }
+        if length > MOST {
+            return Err("a request is too long".into());
+        }
+        let mut body = vec![0; length];
+        from.read_exact(&mut body)?;
+        match path.as_str() {
+            "/v1/models" => plain(&mut to, "200 OK", &json!({"data": [{"id": "candle"}]}))?,
+            "/v1/completions" => {
+                let body: Value = serde_json::from_slice(&body)?;
+                let (done, is_done) = channel();
+                requests.send(Asked { to: to.try_clone()?, body, done })?;
+                if !is_done.recv()? {
+                    return Ok(());
+                }
+            }
+            _ => plain(&mut to, "404 Not Found", &json!({"error": {"message": "there is no such path"}}))?,
+        }
     }
 }
 

@@ -28,7 +28,6 @@ pub struct Server {
     client: Client,
     way: Way,
     config: bundle::ModelConfig,
-    threads: usize,
     capacity: usize,
     request: Option<Request>,
     /// The prompts so far, of which a server may have kept something.
@@ -81,17 +80,7 @@ impl InferenceEngine for Server {
         let client = Client::new(url)?;
         let way = Way::found(&client, config.vocab_size)?;
         let logits = vec![0.0; config.vocab_size];
-        Ok(Server {
-            client,
-            way,
-            config,
-            threads: settings.threads,
-            capacity: 0,
-            request: None,
-            earlier: Vec::new(),
-            logits,
-            last: 0,
-        })
+        Ok(Server { client, way, config, capacity: 0, request: None, earlier: Vec::new(), logits, last: 0 })
     }
 
     fn in_effect(&self) -> InEffect {
@@ -101,7 +90,7 @@ impl InferenceEngine for Server {
             kv_cache_precision: HIDDEN.into(),
             kv_cache: KvCachePolicy::None,
             device: HIDDEN.into(),
-            threads: self.threads,
+            threads: 1,
             jit: HIDDEN.into(),
             optimised: None,
             weight_storage: HIDDEN.into(),

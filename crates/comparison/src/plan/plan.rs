@@ -266,15 +266,15 @@ impl Plan {
     /// twice. There, a long prompt has none either: the wait before it no longer shows in its first token, and a
     /// lead-in would take as long as the request. With several callers, it would compute all requests of a turn twice.
     pub fn lead_in(&self, contender: &Contender) -> usize {
-        if contender.engine.is_server() && self.schedule.has_turns() {
-            // It cannot be stopped within an answer.
-            return self.work.marks();
-        }
         let context_leads = self.work.has_longer_context(LEAD_IN) && contender.cache.is_on();
         let needs_none = context_leads || self.work.shortest_pass() >= LONG_PROMPT;
         let has_callers = self.work.load().is_some();
         if !self.schedule.has_turns() || has_callers || (self.device == "cpu" && needs_none) {
             return 0;
+        }
+        if contender.engine.is_server() {
+            // It cannot be stopped within an answer.
+            return self.work.marks();
         }
         LEAD_IN
     }

@@ -313,9 +313,12 @@ impl Session<'_> {
         let (mut found, mut reasons): (Vec<(usize, Reference)>, _) = (Vec::new(), Vec::new());
         for (index, contender) in plan.contenders.iter().enumerate() {
             let is_known = |other: usize| self.crew.is_same_program(index, other);
+            if contender.engine.is_server() {
+                reasons.push(format!("{} shows no logits", contender.label));
+                continue;
+            }
             if self.recorder.is_absent(contender)
                 || contender.artefact().is_some()
-                || contender.engine.is_server()
                 || is_known(by)
                 || found.iter().any(|(other, _)| is_known(*other))
             {

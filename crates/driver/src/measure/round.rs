@@ -11,7 +11,7 @@ use comparison::facts::run::{FailureKind, Noise, Place, Purpose, Run, RunFailure
 use comparison::judge;
 use comparison::judge::report::{COMPLETE, huge_share};
 use comparison::plan::{Plan, Schedule};
-use protocol::{Event, Job, Task, UNNAMED_TOKENS};
+use protocol::{Event, Job, Task};
 
 use crate::measure::process::now;
 use crate::measure::progress;
@@ -336,13 +336,7 @@ impl Session<'_> {
 
 /// Whether a server gives its tokens no ids: there is nothing to compare.
 fn names_no_tokens(events: &[Event]) -> bool {
-    let unnamed = |event: &Event| match event {
-        Event::Loaded(loaded) => {
-            loaded.in_effect.kernels.iter().any(|phrase| phrase.as_str() == UNNAMED_TOKENS)
-        }
-        _ => false,
-    };
-    events.iter().any(unnamed)
+    events.iter().any(|event| matches!(event, Event::Loaded(loaded) if !loaded.in_effect.names_tokens()))
 }
 
 // The blocks of a group: each waiting process has one turn.

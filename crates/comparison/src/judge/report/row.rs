@@ -198,6 +198,8 @@ impl Row {
         let complete: Vec<&Run> = runs.iter().copied().filter(|run| run.is_complete()).collect();
         let (state, reasons) = state(contender, plan, evidence, rules, complete.is_empty());
         let loaded = runs.iter().rev().find_map(|run| run.loaded());
+        // Memory and threads of a server's client say nothing of the server.
+        let own: &[&Run] = if contender.engine.is_server() { &[] } else { &complete };
         Row {
             framework: label.clone(),
             kind: kind(contender, plan),
@@ -219,12 +221,11 @@ impl Row {
                 .iter()
                 .map(|(metric, figures)| Figure::of_row(*metric, figures, place, plan, evidence))
                 .collect(),
-            load: loads(plan, evidence, label, &complete),
+            load: loads(plan, evidence, label, own),
             disturbed_starts: complete.iter().filter(|run| !run.is_quiet()).map(|run| run.round).collect(),
             limit,
-            memory: memory::parts(plan, &model.config, &complete),
-            threads: (!complete.is_empty() && !contender.engine.is_server())
-                .then(|| Threads::new(plan, evidence, label)),
+            memory: memory::parts(plan, &model.config, own),
+            threads: (!own.is_empty()).then(|| Threads::new(plan, evidence, label)),
             steadiness: variation::steadiness(&complete, plan),
             first_request_excess: first_request_excess(plan, evidence, label),
             components: of_throughput(plan, &complete),
@@ -281,7 +282,10 @@ impl Row {
     pub fn parity_words(&self) -> String {
         match (self.state, &self.agreement) {
             (state, _) if !state.has_figures() => state.words().into(),
-            (_, None) if self.kind == Kind::Server => "tokens".into(),
+            (_, None) if self.kind == Kind::Server => match &self.in_effect {
+                Some(known) if known.names_tokens() => "ok, tokens".into(),
+                _ => "unverified".into(),
+            },
             (_, None) => "not checked".into(),
             // How near it comes is what the comparison is about.
             (_, Some(Agreement { vectors: Some(vectors), .. })) if self.is_other_file => {
