@@ -2,6 +2,7 @@
 //! here costs the user only an error message.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bundle::{ModelConfig, Pooled, Precision};
@@ -85,8 +86,11 @@ fn servers(request: &Request) -> Result<()> {
         ));
     }
     let is_here = |url: &&str| {
-        let host = url.split_once("://").map_or("", |(_, rest)| rest);
-        ["127.", "localhost", "[::1]"].iter().any(|here| host.starts_with(here))
+        let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+        let address = rest.split(['/', '?', '#']).next().and_then(|address| address.rsplit('@').next());
+        let host = address.map_or("", |address| address.rsplit_once(':').map_or(address, |(host, _)| host));
+        let is_loopback = host.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
+        is_loopback || host == "localhost" || host == "[::1]"
     };
     match request.servers().find(|url| !is_here(url)).filter(|_| !request.remote) {
         None => Ok(()),

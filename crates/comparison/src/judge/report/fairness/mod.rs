@@ -263,7 +263,7 @@ fn unverified(rule: &Rule, judged: &Judged<'_>, labels: &[&str]) -> Option<Strin
             let own = evidence.own_traces.as_ref();
             let own =
                 own.map(|reason| format!("that requests computed what they gave is not proved: {reason}"));
-            own.or_else(|| checks::unnamed(judged, &servers)).or_else(|| unproved(judged))
+            checks::unnamed(judged, &servers).or(own).or_else(|| unproved(judged))
         }
         "R18" => readings::unseen(judged),
         "R19" => {
