@@ -34,6 +34,12 @@ pub const USUAL_PAGES: &str = "glibc.malloc.hugetlb=0";
 /// The framework of a worker that reads prompts on one engine and decodes on another.
 pub const HYBRID: &str = "hybrid";
 
+/// The framework of a worker that asks a server, which is named by its URL.
+pub const SERVER: &str = "openai";
+
+/// The option with a server's URL.
+const URL: &str = "url";
+
 /// The option of an engine that runs a file of the user's in place of the model's: another ONNX file, or what a
 /// framework has made of one.
 pub const ARTEFACT: &str = "artefact";
@@ -136,9 +142,37 @@ impl Engine {
         Ok(own)
     }
 
+    /// This engine for the server of a URL: the column is named by host and port.
+    fn of_server(&self, url: &str) -> Result<Engine> {
+        let rest = url.strip_prefix("http://").unwrap_or_default().trim_end_matches('/');
+        let host = rest.split('/').next().unwrap_or_default();
+        // What is refused is not repeated: it may hold a key.
+        if rest.contains(['@', '?', '#']) || host.is_empty() {
+            return Err(ConfigError(
+                "a server is named by http://HOST:PORT, without a user and a query: its key is read from the file that \
+                 PHOTOFINISH_KEY_FILE names"
+                    .into(),
+            ));
+        }
+        let mut engine = Engine { name: host.to_owned(), ..self.clone() };
+        engine.options.insert(URL.to_owned(), format!("http://{rest}"));
+        Ok(engine)
+    }
+
+    /// Whether this is a server, which shows what its clients see and no more.
+    pub fn is_server(&self) -> bool {
+        self.framework == SERVER
+    }
+
+    /// The URL of the server.
+    pub fn server(&self) -> Option<&str> {
+        self.options.get(URL).map(String::as_str).filter(|_| self.is_server())
+    }
+
     /// The name of its file, without a version.
     pub fn base(&self) -> &str {
         match &self.version {
+            None if self.is_server() => SERVER,
             Some(_) => self.name.split('@').next().unwrap_or(&self.name),
             None => &self.name,
         }

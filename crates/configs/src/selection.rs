@@ -1,6 +1,6 @@
 //! The columns for names: those of files, and of sets of them.
 
-use crate::{ConfigError, Engine, Result, nearest};
+use crate::{ConfigError, Engine, Result, SERVER, nearest};
 
 /// The frameworks that this project tunes, each once: the default.
 pub const ENGINES: &str = "engines";
@@ -51,8 +51,7 @@ pub fn selected(known: &[Engine], names: &[String]) -> Result<Vec<Engine>> {
 fn set<'a>(known: &'a [Engine], name: &str) -> Option<Vec<&'a Engine>> {
     let mut engines: Vec<&Engine> = known.iter().filter(|e| e.is_plain() && !e.reference).collect();
     engines.sort_by_key(|engine| USUAL.iter().position(|name| *name == engine.name).unwrap_or(USUAL.len()));
-    let references =
-        known.iter().filter(|engine| engine.reference && (engine.is_plain() || engine.own_column));
+    let references = known.iter().filter(|e| e.reference && (e.is_plain() || e.own_column) && !e.is_server());
     match name {
         ENGINES => Some(engines),
         REFERENCES => Some(references.collect()),
@@ -84,7 +83,7 @@ const OTHER_NAMES: [(&[&str], &str); 8] = [
     (&["tuned", "default", "ours"], "the tuned columns are the set engines"),
     (
         &["vllm", "sglang", "tgi", "triton", "ollama", "tensorrt-llm", "trt-llm"],
-        "servers are not compared; llama.cpp's library is llamacpp",
+        "a server that runs is named by its URL, such as http://127.0.0.1:8080; llama.cpp's library is llamacpp",
     ),
     (
         &["tensorrt", "mlx", "executorch", "tflite", "litert", "mistralrs", "mistral.rs", "ctranslate2"],
@@ -92,8 +91,16 @@ const OTHER_NAMES: [(&[&str], &str); 8] = [
     ),
 ];
 
+/// Whether a name is a server's.
+pub fn is_url(name: &str) -> bool {
+    name.contains("://") && !name.contains("git:")
+}
+
 /// The column of a name, with a version after an `@` or without.
 fn named(known: &[Engine], name: &str) -> Result<Engine> {
+    if is_url(name) {
+        return named(known, SERVER)?.of_server(name);
+    }
     if let Some((base, version)) = name.split_once('@') {
         return named(known, base)?.at(version);
     }
@@ -190,6 +197,24 @@ mod tests {
         );
         assert!(refusal("ort@").contains("needs a release or the path of a library"));
         assert!(refusal("orth@1.24.4").starts_with("unknown framework \"orth\""));
+    }
+
+    #[test]
+    fn a_server_is_named_by_its_url_which_holds_no_secrets() {
+        let (name, framework) = (SERVER.to_owned(), SERVER.to_owned());
+        let server = Engine { name, framework, reference: true, ..Engine::default() };
+        let known = [known(), vec![server]].concat();
+        let asked = |name: &str| selected(&known, &[name.to_owned()]);
+        let found = asked("http://127.0.0.1:8080/").unwrap().remove(0);
+        assert_eq!((found.name.as_str(), found.base(), found.is_server()), ("127.0.0.1:8080", SERVER, true));
+        assert_eq!(found.options["url"], "http://127.0.0.1:8080");
+        for name in
+            ["http://me:secret@127.0.0.1:8080", "http://127.0.0.1?key=secret", "https://[::1]", "http://"]
+        {
+            let refusal = asked(name).unwrap_err().to_string();
+            assert!(refusal.contains("PHOTOFINISH_KEY_FILE") && !refusal.contains("secret"), "{refusal}");
+        }
+        assert!(asked("references").unwrap().iter().all(|engine| !engine.is_server()));
     }
 
     #[test]

@@ -152,6 +152,9 @@ pub struct PageCache {
     pub resident_before: f64,
 }
 
+/// What [`InEffect::kernels`] says of a server that gives its tokens no ids: there is nothing to compare.
+pub const UNNAMED_TOKENS: &str = "tokens are counted, not named";
+
 /// Observed after load. [`Settings`](crate::Settings) has the settings that were asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InEffect {
@@ -190,6 +193,13 @@ pub struct InEffect {
     /// How the tensors of a file that it runs in place of the bundle's ONNX file compare with that one's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artefact: Option<Artefact>,
+}
+
+impl InEffect {
+    /// Whether its tokens have ids: those of a server may have none.
+    pub fn names_tokens(&self) -> bool {
+        self.kernels.iter().all(|phrase| phrase.as_str() != UNNAMED_TOKENS)
+    }
 }
 
 /// Tensors of the ONNX file, and those of them that another file does not have, whatever the order of their numbers.

@@ -23,6 +23,7 @@ pub enum Reference {
     Burn,
     CandleTransformers,
     Fastembed,
+    Openai,
     Rten,
     Tract,
     Transformers,
@@ -47,7 +48,10 @@ impl Reference {
 
     /// Whether its worker is a crate of this repository; that of the others is in Python.
     fn is_compiled(self) -> bool {
-        matches!(self, Self::Burn | Self::CandleTransformers | Self::Fastembed | Self::Rten | Self::Tract)
+        matches!(
+            self,
+            Self::Burn | Self::CandleTransformers | Self::Fastembed | Self::Openai | Self::Rten | Self::Tract
+        )
     }
 
     /// Package and binary of its worker, if cargo builds it.

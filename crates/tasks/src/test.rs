@@ -426,7 +426,8 @@ fn packages(workspace: &Workspace) -> Result<Vec<Package>> {
     Ok(packages)
 }
 
-const COMPARING: &[&str] = &["driver", "prepare", "engine-mock", "engine-candle", "engine-ort", "engine-tch"];
+const COMPARING: &[&str] =
+    &["driver", "prepare", "engine-mock", "engine-candle", "engine-ort", "engine-tch", "reference-openai"];
 
 impl Package {
     fn scope(&self) -> Scope {

@@ -26,7 +26,7 @@ pub(crate) fn hello<E: InferenceEngine>() -> Result<Hello> {
         library: runtime.library.into(),
         library_path: runtime.library_path.map(|path| path.display().to_string().into()),
         cpu_capability: runtime.cpu_capability.map(Into::into),
-        slices: Some(true),
+        slices: Some(E::PAUSES),
         build: Build {
             profile: env!("BUILD_PROFILE").into(),
             rustc: Some(env!("BUILD_RUSTC").into()),

@@ -376,18 +376,29 @@ pub(crate) fn contenders(
         if request.serving.serve.is_empty() { &[Serve::Shared] } else { &request.serving.serve };
     let kinds = modes.iter().flat_map(|&serve| shards.iter().map(move |&count| (serve, count)));
     let kinds: Vec<(Serve, u32)> = kinds.collect();
-    let columns =
-        engines.into_iter().flat_map(|engine| kinds.iter().map(move |&kind| (engine.clone(), kind)));
+    // A server serves its callers in its own way, and has a connection for each.
+    let kinds_of = |engine: &Engine| if engine.is_server() { &kinds[..1] } else { &kinds[..] };
+    let columns = engines.into_iter().flat_map(|engine| {
+        kinds_of(&engine).iter().map(move |&kind| (engine.clone(), kind)).collect::<Vec<_>>()
+    });
+    let callers = request.serving.most_callers();
     let column = |(engine, (serve, shards)): (Engine, (Serve, u32))| {
+        let is_server = engine.is_server();
         let name = match shards {
             count if count == devices => engine.name.clone(),
             count => format!("{} on {count} devices", engine.name),
         };
-        let name = if serve.is_shared() { name } else { format!("{name} {serve}") };
+        let name = if serve.is_shared() || is_server { name } else { format!("{name} {serve}") };
         let count = seen.entry(name.clone()).or_default();
         *count += 1;
         let label = if *count == 1 { name } else { format!("{name} ({count})") };
-        Contender { shards: shards as usize, serve, ..contender(label, engine) }
+        let contender = contender(label, engine);
+        let (serve, threads) = match is_server {
+            false => (serve, contender.threads),
+            // Its client's threads only wait.
+            true => (if callers > 1 { Serve::Pool(callers) } else { Serve::Shared }, 0),
+        };
+        Contender { shards: shards as usize, serve, threads, ..contender }
     };
     columns.map(column).collect()
 }

@@ -2,6 +2,7 @@
 //! here costs the user only an error message.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bundle::{ModelConfig, Pooled, Precision};
@@ -13,8 +14,8 @@ use crate::plan::chat;
 use crate::plan::plan::{self, threads};
 use crate::plan::work::{self, Lengths};
 use crate::plan::{
-    Contender, Plan, Prompt, PromptSource, Request, Rounds, RoundsAsked, USUAL_BUDGET_MIN, Work, prompts,
-    workers,
+    Contender, DecodeAsked, Plan, Prompt, PromptSource, Request, Rounds, RoundsAsked, USUAL_BUDGET_MIN, Work,
+    prompts, workers,
 };
 
 const DEFAULT_ITERATIONS: u32 = 2;
@@ -64,9 +65,39 @@ pub fn check(request: &Request) -> Result<()> {
             "--prompt-tokens is one length of all prompts: the lengths of --mixed are --prompt-lengths 16,64,256",
         ));
     }
+    servers(request)?;
     ranges(request)?;
     devices(request)?;
     axes::check_single(request)
+}
+
+/// Rejects what no server can do, and servers of other machines that were not asked for.
+fn servers(request: &Request) -> Result<()> {
+    let Some(first) = request.servers().next() else { return Ok(()) };
+    if request.decode == Some(DecodeAsked::Forced) {
+        return Err(Failure::usage(format!(
+            "{first} chooses its own tokens, and --decode forced feeds others: leave it out"
+        )));
+    }
+    if request.servers().count() == request.frameworks.len() {
+        return Err(Failure::usage(
+            "servers show no logits to compare their tokens with: name a framework, too, such as --frameworks \
+             candle,http://127.0.0.1:8080",
+        ));
+    }
+    let is_here = |url: &&str| {
+        let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+        let address = rest.split(['/', '?', '#']).next().and_then(|address| address.rsplit('@').next());
+        let host = address.map_or("", |address| address.rsplit_once(':').map_or(address, |(host, _)| host));
+        let is_loopback = host.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
+        is_loopback || host == "localhost" || host == "[::1]"
+    };
+    match request.servers().find(|url| !is_here(url)).filter(|_| !request.remote) {
+        None => Ok(()),
+        Some(_) => Err(Failure::usage(
+            "a server of another machine is asked only with --remote: the network is then part of what is compared",
+        )),
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -281,6 +281,10 @@ impl Plan {
         if !self.schedule.has_turns() || has_callers || (self.device == "cpu" && needs_none) {
             return 0;
         }
+        if contender.engine.is_server() {
+            // It cannot be stopped within an answer.
+            return self.work.marks();
+        }
         LEAD_IN
     }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use bundle::Precision;
 use clap::{ArgAction, Args, ValueEnum};
-use configs::KernelCache;
+use configs::{KernelCache, selection};
 use protocol::{KvCache, finite};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -29,6 +29,10 @@ pub struct Request {
     /// NAME@git:URL#REVISION are another version of its framework.
     #[arg(long, alias = "framework", value_name = "NAME,…", value_delimiter = ',', help_heading = flags::COMPARE)]
     pub frameworks: Vec<String>,
+    /// Allow servers of other machines among --frameworks: the network is then part of what is compared
+    #[arg(long, help_heading = flags::COMPARE, hide_short_help = true)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub remote: bool,
     /// Names from `configs/models`, directories, .gguf files, `hf:owner/name`, `synthetic:NAME`.
     #[arg(skip)]
     pub models: Vec<String>,
@@ -159,9 +163,9 @@ pub struct Request {
     #[arg(long, value_name = "N", value_parser = flags::count(1, 100_000), help_heading = flags::EXPERT,
           hide_short_help = true)]
     pub warmup: Option<u32>,
-    /// Tokens that a decode step is fed [default: forced]
+    /// Tokens that a decode step is fed [default: forced; greedy beside a server]
     #[arg(long, value_enum, conflicts_with = "temperature", help_heading = flags::WORK, hide_short_help = true)]
-    pub decode: DecodeAsked,
+    pub decode: Option<DecodeAsked>,
     /// With a temperature above 0, every engine draws its own tokens, from the same random numbers
     #[command(flatten)]
     pub sampling: SamplingAsked,
@@ -222,6 +226,7 @@ impl Default for Request {
     fn default() -> Request {
         Request {
             frameworks: Vec::new(),
+            remote: false,
             models: vec![configs::DEFAULT_MODEL.to_owned()],
             precisions: Vec::new(),
             quantize: Vec::new(),
@@ -254,7 +259,7 @@ impl Default for Request {
             huge_pages: HugePages::On,
             kernel_cache: KernelCache::Keep,
             warmup: None,
-            decode: DecodeAsked::Forced,
+            decode: None,
             sampling: SamplingAsked::default(),
             denoise: DenoiseAsked::default(),
             encode: EncodeAsked::default(),
@@ -376,6 +381,18 @@ impl Request {
     /// on a GPU.
     pub fn half(&self) -> Precision {
         if self.is_on_gpu() { Precision::F16 } else { Precision::Bf16 }
+    }
+
+    /// The servers among the frameworks, by their URLs.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &str> {
+        self.frameworks.iter().map(|name| name.trim()).filter(|name| selection::is_url(name))
+    }
+
+    /// The tokens that steps are fed: a server can be fed none but its own.
+    pub(crate) fn decode(&self) -> DecodeAsked {
+        let usual =
+            || if self.servers().next().is_some() { DecodeAsked::Greedy } else { DecodeAsked::Forced };
+        self.decode.unwrap_or_else(usual)
     }
 
     /// Whether a context is computed before prompts.
@@ -501,11 +518,10 @@ impl Request {
 // Settings of continuation, token by token.
 
 /// The tokens that a decode step is fed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum DecodeAsked {
     /// Feed given tokens, whatever the logits say: equal work by construction
-    #[default]
     Forced,
     /// Feed each engine its own most likely token
     Greedy,

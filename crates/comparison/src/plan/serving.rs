@@ -63,6 +63,12 @@ impl ServingAsked {
         !self.callers.is_empty() || !self.rate.is_empty()
     }
 
+    /// Most requests that are under way at once.
+    pub(crate) fn most_callers(&self) -> usize {
+        let is_one = !self.has_callers() && self.slo_us.is_none();
+        self.callers.first().map_or(if is_one { 1 } else { MAX_CALLERS }, |&callers| callers as usize)
+    }
+
     /// Whether that makes several comparisons.
     pub fn is_study(&self) -> bool {
         self.callers.len() > 1 || self.rate.len() > 1
@@ -82,7 +88,7 @@ impl ServingAsked {
             };
         }
         let is_closed = self.slo_us.is_none() && self.rate.is_empty();
-        let callers = self.callers.first().map_or(MAX_CALLERS, |&callers| callers as usize);
+        let callers = self.most_callers();
         let requests = match (self.requests, self.rate.first()) {
             (Some(asked), _) => asked as usize,
             (None, Some(&rate)) => {

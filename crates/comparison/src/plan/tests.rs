@@ -117,7 +117,7 @@ fn a_request_survives_json() {
         precisions: vec![Precision::Nf4],
         prompts: PromptSource::Tokens(vec![1, u32::MAX]),
         rounds: Some(RoundsAsked::Fixed(6)),
-        decode: DecodeAsked::Greedy,
+        decode: Some(DecodeAsked::Greedy),
         kv_cache: KvCache::Off,
         seed: Some(u64::MAX),
         delay_s: 0.1,

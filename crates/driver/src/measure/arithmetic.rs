@@ -54,7 +54,8 @@ impl Session<'_> {
         let begun = now();
         for index in 0..self.crew.plan.contenders.len() {
             let contender = &self.crew.plan.contenders[index];
-            if self.recorder.is_absent(contender) || contender.engine.framework == MOCK {
+            let shows_none = contender.engine.framework == MOCK || contender.engine.is_server();
+            if self.recorder.is_absent(contender) || shows_none {
                 continue;
             }
             if self.is_over() || progress::requested() {

@@ -36,7 +36,7 @@ impl<'a> Crew<'a> {
         let worker = |contender: &Contender| {
             let settings = (plan.timeout_s, plan.huge_pages);
             let own_caches = worker::own_caches(contender, plan.kernel_cache, places.target);
-            let ready_bytes = load_bytes(bundle, contender);
+            let ready_bytes = if contender.engine.is_server() { 0 } else { load_bytes(bundle, contender) };
             let worker = worker::worker(contender, plan.cpus.as_deref(), places, settings);
             Worker { own_caches, ready_bytes, filler_seed: Some(plan.seed), ..worker }
         };

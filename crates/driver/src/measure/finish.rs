@@ -27,7 +27,9 @@ impl Session<'_> {
         let has_none =
             self.recorder.evidence.complete(&member.process.framework).all(|run| run.agreement.is_none());
         let is_due = work.run.parity && (has_none || self.has_logits(round.number));
-        let task = self.crew.parity_task(&file).filter(|_| is_due && work.run.references.is_some());
+        let shows_logits = !self.crew.plan.contenders[member.index].engine.is_server();
+        let is_due = is_due && shows_logits && work.run.references.is_some();
+        let task = self.crew.parity_task(&file).filter(|_| is_due);
         let has_no_time = task.is_some() && self.limit.left() < self.logits_take;
         let task = task.filter(|_| !has_no_time);
         if has_no_time {

@@ -47,7 +47,9 @@ impl Session<'_> {
         // One that runs another file computes something else.
         candidates.retain(|&index| {
             let contender = &self.crew.plan.contenders[index];
-            contender.artefact().is_none() && !self.recorder.is_absent(contender)
+            contender.artefact().is_none()
+                && !contender.engine.is_server()
+                && !self.recorder.is_absent(contender)
         });
         let mut reasons = Vec::new();
         for index in candidates {
@@ -311,6 +313,10 @@ impl Session<'_> {
         let (mut found, mut reasons): (Vec<(usize, Reference)>, _) = (Vec::new(), Vec::new());
         for (index, contender) in plan.contenders.iter().enumerate() {
             let is_known = |other: usize| self.crew.is_same_program(index, other);
+            if contender.engine.is_server() {
+                reasons.push(format!("{} shows no logits", contender.label));
+                continue;
+            }
             if self.recorder.is_absent(contender)
                 || contender.artefact().is_some()
                 || is_known(by)

@@ -85,8 +85,11 @@ impl Session<'_> {
         }
         let (begun, mut runs) = (now(), Vec::new());
         let order = order.iter().copied().enumerate();
-        let running: Vec<(usize, usize)> =
-            order.filter(|(_, index)| !self.recorder.is_absent(&self.crew.plan.contenders[*index])).collect();
+        let loads = |(_, index): &(usize, usize)| {
+            let contender = &self.crew.plan.contenders[*index];
+            !self.recorder.is_absent(contender) && !contender.engine.is_server()
+        };
+        let running: Vec<(usize, usize)> = order.filter(loads).collect();
         for &(position, index) in &running {
             let contender = &self.crew.plan.contenders[index];
             self.crew.progress.message(&format!("{}: load from a cold page cache", contender.label));
@@ -331,6 +334,11 @@ impl Session<'_> {
     }
 }
 
+/// Whether a server gives its tokens no ids: there is nothing to compare.
+fn names_no_tokens(events: &[Event]) -> bool {
+    events.iter().any(|event| matches!(event, Event::Loaded(loaded) if !loaded.in_effect.names_tokens()))
+}
+
 // The blocks of a group: each waiting process has one turn.
 
 /// Number of times that a block is repeated.
@@ -464,7 +472,9 @@ impl Session<'_> {
                 pass.push(index);
                 member.running.resume();
                 let vocabulary = self.crew.vocabulary();
-                let drawn = self.proofs.as_mut().and_then(|proofs| proofs.drawn(self.crew.plan, vocabulary));
+                let shows_logits = !self.crew.plan.contenders[index].engine.is_server();
+                let proofs = self.proofs.as_mut().filter(|_| shows_logits);
+                let drawn = proofs.and_then(|proofs| proofs.drawn(self.crew.plan, vocabulary));
                 let position = requests.len();
                 let request =
                     requests.entry(index).or_insert_with(|| Sliced::new(case, position, asked.clone()));
@@ -493,6 +503,7 @@ impl Session<'_> {
             let feeds_itself = is_forced && asked.as_deref().is_some_and(Asked::feeds_itself);
             let mut vectors = None;
             match &asked {
+                Some(_) if names_no_tokens(member.running.events()) => {}
                 Some(asked) => {
                     let (asked, output) = (Rc::clone(asked), sample.output.clone());
                     answered.push(Answered { process: process.clone(), index, asked, output, drawn });

@@ -80,7 +80,8 @@ impl<'a> Session<'a> {
             crew,
             recorder: Recorder::new(results),
             remedies: plan.contenders.iter().map(|contender| places.remedy(&contender.engine)).collect(),
-            guard: Guard::new(plan.cpus.clone().unwrap_or_default(), &plan.device),
+            guard: Guard::new(plan.cpus.clone().unwrap_or_default(), &plan.device)
+                .serving(plan.contenders.iter().filter_map(|contender| contender.engine.server())),
             prober: Prober::new(plan, bundle),
             proofs: None,
             tokenizer: None,
@@ -174,7 +175,8 @@ impl<'a> Session<'a> {
                 worker.hello().and_then(|hello| wrong_framework(contender, &hello).map_or(Ok(hello), Err));
             let reason = match hello {
                 Ok(hello) => {
-                    if let Some(shipped) = footprint::shipped(worker, &hello) {
+                    let shipped = footprint::shipped(worker, &hello);
+                    if let Some(shipped) = shipped.filter(|_| !contender.engine.is_server()) {
                         let framework = contender.label.clone();
                         self.recorder.record(Fact::Shipped { framework, shipped });
                     }
@@ -498,6 +500,10 @@ impl Session<'_> {
             let task =
                 Task::Probe(protocol::Probe { bytes, sweep_ns: sweep.as_nanos() as u64, repeats: REPEATS });
             let contender = &self.crew.plan.contenders[self.prober.worker];
+            if contender.engine.is_server() {
+                self.prober.worker += 1;
+                continue;
+            }
             let mut job = self.crew.job(contender, task);
             job.settings.threads = self.crew.plan.threads;
             let outcome = self.crew.run_job(self.prober.worker, &job);

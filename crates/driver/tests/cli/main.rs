@@ -25,6 +25,7 @@ mod references;
 mod report;
 mod sampling;
 mod schema;
+mod servers;
 mod serving;
 #[cfg(target_os = "linux")]
 mod set_up;

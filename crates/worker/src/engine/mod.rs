@@ -20,7 +20,7 @@ pub use hand_over::{CacheMemory, HandsOver, Plane};
 pub use protocol::untrusted::Foreigns;
 pub use protocol::{
     Artefact, Device, EncodeTask, HandOver, Hybrid, InEffect, KvCachePolicy, Padding, ProfileEvent, Settings,
-    Side,
+    Side, UNNAMED_TOKENS,
 };
 
 /// Name and version of a framework that a worker is compiled with and that does not report its own: the
@@ -90,6 +90,9 @@ pub trait InferenceEngine: Sized + 'static {
     /// Whether it runs ONNX files: [`load`](Self::load) then takes such a model, and [`graph`](Self::graph) gives the
     /// capability.
     const RUNS_GRAPHS: bool = false;
+
+    /// Whether a request can pause between two tokens. A server goes on computing.
+    const PAUSES: bool = true;
 
     /// Initialises the framework in this process and describes it. Timed as part of start-up.
     fn runtime() -> Result<Runtime>;

@@ -66,6 +66,10 @@ impl<'a, E: InferenceEngine> Generating<'a, E> {
         Ok(Generating { work, callers, pace, audio, bands, chosen, state, last, handed_over: None })
     }
 
+    fn feeds_itself(&self) -> bool {
+        self.work.decode == Decode::Greedy
+    }
+
     fn asked(&self, case: &Case) -> Asked {
         Asked::new(case, self.work.new_tokens, self.work.kv_cache)
     }
@@ -107,7 +111,7 @@ impl<E: InferenceEngine> Workload<E> for Generating<'_, E> {
             );
         }
         let (steps, is_needed) = match part {
-            Part::Whole => (self.work.new_tokens, self.callers.load().is_some()),
+            Part::Whole => (self.work.new_tokens, self.callers.load().is_some() && !self.feeds_itself()),
             Part::First => (0, false),
             Part::Later(marks) => (marks, false),
         };
@@ -367,8 +371,9 @@ fn check(
         return Err(ServeError::Job(reason.into()));
     }
     let has_context = work.cases.iter().any(|case| !case.context.is_empty());
-    if has_callers && (work.decode != Decode::Forced || work.kv_cache == KvCache::Off || has_context) {
-        let reason = "callers have prompts continued along a trace, with a KV cache and without a context";
+    let is_drawn = matches!(work.decode, Decode::Sampled(_));
+    if has_callers && (is_drawn || work.kv_cache == KvCache::Off || has_context) {
+        let reason = "callers have prompts continued with a KV cache, and neither a context nor drawn tokens";
         return Err(ServeError::Job(reason.into()));
     }
     if model.mask_token.is_some() {
@@ -476,7 +481,7 @@ impl Chosen {
 
 struct Sequences {
     prompts: Vec<Vec<u32>>,
-    /// The tokens each sequence is fed, as many as the new tokens.
+    /// The tokens each sequence is fed, as many as the new tokens; empty where it is fed its own.
     traces: Vec<Vec<u32>>,
     new_tokens: usize,
     vocabulary: usize,
@@ -492,7 +497,8 @@ impl Sequences {
         let own = &work.cases[case];
         let is_sent = input.is_some();
         let (case, trace) = given(own, input);
-        let traces = if is_sent { trace } else { own.trace.clone() };
+        let feeds_itself = work.decode == Decode::Greedy;
+        let traces = if is_sent || feeds_itself { trace } else { own.trace.clone() };
         let (prompts, new_tokens) = (case.prompts, work.new_tokens);
         Sequences { prompts, traces, new_tokens, vocabulary, pace }
     }
@@ -522,7 +528,10 @@ impl<E: InferenceEngine> Requests<E> for Sequences {
                 tokens.push(argmax(row)?);
             }
             feed.clear();
-            feed.extend(requests.iter().map(|&row| self.traces[row][step]));
+            match self.traces.is_empty() {
+                true => feed.extend(chosen.iter().map(|tokens| tokens[step])),
+                false => feed.extend(requests.iter().map(|&row| self.traces[row][step])),
+            }
         }
         Ok(chosen)
     }

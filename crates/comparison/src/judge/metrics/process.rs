@@ -52,6 +52,8 @@ pub(super) fn figure(
 ) -> Option<f64> {
     let round = || Round::new(|sample, size| metric.of_parts(sample, size), cases, plan, evidence, run);
     match metric.entry().source {
+        // They would be the client's.
+        Source::Reading(_) if plan.contender(&run.framework).is_some_and(|of| of.engine.is_server()) => None,
         Source::Reading(reading) => {
             reading(run, Size { batch: plan.work.batch(), prompt_tokens: 0, audio: None })
         }

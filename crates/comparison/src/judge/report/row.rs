@@ -103,6 +103,8 @@ pub enum Kind {
     Stock,
     /// A program of the user's.
     Yours,
+    /// A server, as its clients see it.
+    Server,
 }
 
 /// Why a row is in its state. In JSON it is one text: "R5: it kept 3.1 CPUs busy; the budget is 2; …".
@@ -171,6 +173,7 @@ pub(super) fn own_code(plan: &Plan, evidence: &Evidence, label: &str) -> Option<
 /// An ONNX file runs in the framework's own way, even in a worker of this project.
 fn kind(contender: &Contender, plan: &Plan) -> Kind {
     match plan.work {
+        _ if contender.engine.is_server() => Kind::Server,
         _ if contender.engine.reference => Kind::Stock,
         _ if contender.engine.yours => Kind::Yours,
         plan::Work::Graph(_) => Kind::Stock,
@@ -195,6 +198,8 @@ impl Row {
         let complete: Vec<&Run> = runs.iter().copied().filter(|run| run.is_complete()).collect();
         let (state, reasons) = state(contender, plan, evidence, rules, complete.is_empty());
         let loaded = runs.iter().rev().find_map(|run| run.loaded());
+        // Memory and threads of a server's client say nothing of the server.
+        let own: &[&Run] = if contender.engine.is_server() { &[] } else { &complete };
         Row {
             framework: label.clone(),
             kind: kind(contender, plan),
@@ -216,11 +221,11 @@ impl Row {
                 .iter()
                 .map(|(metric, figures)| Figure::of_row(*metric, figures, place, plan, evidence))
                 .collect(),
-            load: loads(plan, evidence, label, &complete),
+            load: loads(plan, evidence, label, own),
             disturbed_starts: complete.iter().filter(|run| !run.is_quiet()).map(|run| run.round).collect(),
             limit,
-            memory: memory::parts(plan, &model.config, &complete),
-            threads: (!complete.is_empty()).then(|| Threads::new(plan, evidence, label)),
+            memory: memory::parts(plan, &model.config, own),
+            threads: (!own.is_empty()).then(|| Threads::new(plan, evidence, label)),
             steadiness: variation::steadiness(&complete, plan),
             first_request_excess: first_request_excess(plan, evidence, label),
             components: of_throughput(plan, &complete),
@@ -277,6 +282,10 @@ impl Row {
     pub fn parity_words(&self) -> String {
         match (self.state, &self.agreement) {
             (state, _) if !state.has_figures() => state.words().into(),
+            (_, None) if self.kind == Kind::Server => match &self.in_effect {
+                Some(known) if known.names_tokens() => "ok, tokens".into(),
+                _ => "unverified".into(),
+            },
             (_, None) => "not checked".into(),
             // How near it comes is what the comparison is about.
             (_, Some(Agreement { vectors: Some(vectors), .. })) if self.is_other_file => {

@@ -109,8 +109,15 @@ pub(super) fn warnings(facts: &Facts, rows: &[Row], rules: &[RuleState]) -> Vec<
             is_compared: breach.is_compared,
         }));
     }
-    let unverified = rules.iter().filter_map(|rule| Some((rule.id.clone(), rule.unverified.clone()?)));
-    warnings.extend(unverified.map(|(rule, reason)| Warning::Unverified { rule, reason }));
+    let mut unverified: Vec<(String, String)> = Vec::new();
+    for rule in rules {
+        let Some(reason) = &rule.unverified else { continue };
+        match unverified.iter_mut().find(|(_, known)| known == reason) {
+            Some((ids, _)) => *ids = format!("{ids}, {}", rule.id),
+            None => unverified.push((rule.id.clone(), reason.clone())),
+        }
+    }
+    warnings.extend(unverified.into_iter().map(|(rule, reason)| Warning::Unverified { rule, reason }));
     warnings.extend(evidence.no_probe.clone().map(Warning::NoProbe));
     warnings
 }

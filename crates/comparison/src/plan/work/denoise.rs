@@ -224,7 +224,7 @@ pub(super) fn resolve(
     }
     let how = request.denoise.denoise(request.sampling, prompted.new_tokens, seed)?;
     // Tokens are drawn within a step, whatever the next one is fed.
-    let forced = request.decode == DecodeAsked::Forced;
+    let forced = request.decode() == DecodeAsked::Forced;
     Ok(Some(Denoise { prompted: prompted.clone(), forced, how }))
 }
 

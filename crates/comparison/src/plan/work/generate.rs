@@ -41,7 +41,7 @@ pub struct Generate {
 
 impl Generate {
     pub(super) fn new(request: &Request, mut prompted: Prompted, seed: u64) -> Result<Generate> {
-        let decode = match (request.sampling.sampling(|| seed), request.decode) {
+        let decode = match (request.sampling.sampling(|| seed), request.decode()) {
             (Some(sampling), _) => Decode::Sampled(sampling),
             (None, DecodeAsked::Forced) => Decode::Forced,
             (None, DecodeAsked::Greedy) => Decode::Greedy,
@@ -163,7 +163,8 @@ fn refuse_with_callers(request: &Request, decode: Decode) -> Result<()> {
         ("--context", request.has_context()),
         ("--kv-cache off", request.has_cache_off()),
         ("--batch", !request.batch.is_empty()),
-        ("--temperature and --decode greedy", decode != Decode::Forced),
+        ("--temperature", matches!(decode, Decode::Sampled(_))),
+        ("--decode greedy", decode == Decode::Greedy && request.decode.is_some()),
         ("--mixed", request.mixed),
         ("--prefill-chunk", request.prefill_chunk.iter().any(|&tokens| tokens > 0)),
     ];

@@ -8,6 +8,7 @@ use comparison::facts::Noise;
 use super::family::{below, ticks_per_second};
 use super::groups;
 use super::readings::{Watched, bytes};
+use super::servers::processes_of;
 use crate::measure::process::now;
 
 /// Readings at one moment. Times are in seconds of CPU time.
@@ -26,7 +27,8 @@ pub(super) struct Counters {
     pub thermal_events: Option<u64>,
 }
 
-pub(super) fn read(cpus: &[usize]) -> Counters {
+/// `servers`: processes that this program asks, which count as its own.
+pub(super) fn read(cpus: &[usize], servers: &BTreeSet<u32>) -> Counters {
     let Some(ticks) = ticks_per_second() else { return Counters::default() };
     let text = |path: &str| std::fs::read_to_string(path).ok();
     let stat = text("/proc/stat");
@@ -38,7 +40,9 @@ pub(super) fn read(cpus: &[usize]) -> Counters {
         stolen_s: of_cpus(|fields| fields.get(7).copied()),
         own_s: text("/proc/self/stat").and_then(|stat| cpu_ticks(&stat)).map(|own| {
             let of_children = below().into_values().flat_map(|status| status.ticks);
-            own.into_iter().chain(of_children).sum::<u64>() as f64 / ticks
+            let stat = |pid: &u32| text(&format!("/proc/{pid}/stat"));
+            let of_servers = servers.iter().filter_map(|pid| cpu_ticks(&stat(pid)?)).flatten();
+            own.into_iter().chain(of_children).chain(of_servers).sum::<u64>() as f64 / ticks
         }),
         throttled_s: groups::throttled_s(),
         thermal_events: thermal_events(cpus),
@@ -161,6 +165,8 @@ pub struct Guard {
     gpu: Option<Watched>,
     /// Processes of this program that are alive. Their usage does not count as others'.
     children: BTreeSet<u32>,
+    /// The processes of servers that are compared.
+    servers: BTreeSet<u32>,
     /// Shortest time of the probe's arithmetic so far.
     best_compute_ns: Option<u64>,
 }
@@ -175,7 +181,13 @@ pub struct Watch {
 impl Guard {
     /// Watches the CPUs that the workers may use.
     pub fn new(cpus: Vec<usize>, device: &str) -> Guard {
-        Guard { cpus, gpu: Watched::new(device), children: BTreeSet::new(), best_compute_ns: None }
+        let (children, servers) = Default::default();
+        Guard { cpus, gpu: Watched::new(device), children, servers, best_compute_ns: None }
+    }
+
+    /// Counts the processes of the servers at these URLs as the comparison's own.
+    pub fn serving<'a>(self, urls: impl Iterator<Item = &'a str>) -> Guard {
+        Guard { servers: urls.flat_map(processes_of).collect(), ..self }
     }
 
     /// Adds a process that stays alive while stretches of time begin and end.
@@ -189,7 +201,7 @@ impl Guard {
     }
 
     fn counters(&self) -> Counters {
-        read(&self.cpus)
+        read(&self.cpus, &self.servers)
     }
 
     fn foreign_gpu_processes(&self) -> Option<usize> {

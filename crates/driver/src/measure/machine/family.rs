@@ -390,7 +390,12 @@ pub(super) fn below() -> BTreeMap<u32, Status> {
     read
 }
 
-fn processes() -> impl Iterator<Item = u32> {
+/// The parent of a process; `None` if there is no such process.
+pub(super) fn parent(pid: u32) -> Option<u32> {
+    Some(status(pid)?.parent)
+}
+
+pub(super) fn processes() -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }

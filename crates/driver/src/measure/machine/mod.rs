@@ -8,6 +8,7 @@ mod counters;
 mod family;
 mod groups;
 pub mod readings;
+mod servers;
 
 pub use confinement::{Confinement, Pinned, allowed, choose};
 pub(crate) use confinement::{filters_system_calls, online};

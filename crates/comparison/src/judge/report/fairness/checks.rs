@@ -9,6 +9,7 @@ use protocol::untrusted::Foreign;
 use protocol::{Artefact, Build, Event, InEffect, KvCachePolicy};
 
 use super::Judged;
+use crate::facts::agreement::Tolerance;
 use crate::facts::arithmetic::{self, Multiplied};
 use crate::facts::evidence::End;
 use crate::facts::run::{self, DerivedWeights, Run};
@@ -258,6 +259,12 @@ pub(super) fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> 
         return Some(reason);
     }
     let agreements = || judged.runs_of(label).filter_map(|run| Some((run, run.agreement.as_ref()?)));
+    if let Some(contender) = judged.plan.contender(label).filter(|contender| contender.engine.is_server()) {
+        // It shows no logits: its tokens alone are compared.
+        let tolerance = Tolerance::for_work(contender, &judged.plan.work);
+        let reason = judged.runs_of(label).find_map(|run| run.tokens.as_ref()?.objection(&tolerance))?;
+        return Some(format!("{reason}: its model, or what it was started with, is another"));
+    }
     let Some((_, first)) = agreements().next() else {
         let is_parity = |event: &Event| matches!(event, Event::Parity(_));
         let was_asked = judged.runs_of(label).any(|run| run.events.iter().any(is_parity));
@@ -272,6 +279,12 @@ pub(super) fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> 
     };
     let (run, reason) = of_logits.or_else(of_tokens)?;
     Some(format!("{reason} (reference: {} in f32, round {})", first.reference, run.round + 1))
+}
+
+/// Servers whose tokens were not compared.
+pub(super) fn unnamed(judged: &Judged<'_>, servers: &[&str]) -> Option<String> {
+    let label = servers.iter().find(|label| judged.runs_of(label).all(|run| run.tokens.is_none()))?;
+    Some(format!("{label} gives its tokens no ids: what it computed is not known"))
 }
 
 pub(super) fn same_threads(judged: &Judged<'_>, label: &str) -> Option<String> {

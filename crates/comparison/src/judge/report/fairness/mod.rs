@@ -38,6 +38,11 @@ impl<'a> Judged<'a> {
         self.plan.contender(label).is_some_and(|contender| contender.engine.reference)
     }
 
+    /// Whether `label` is a server.
+    fn is_server(&self, label: &str) -> bool {
+        self.plan.contender(label).is_some_and(|contender| contender.engine.is_server())
+    }
+
     /// Whether `label` is a hybrid of two engines.
     fn is_hybrid(&self, label: &str) -> bool {
         self.plan.contender(label).is_some_and(|contender| contender.engine.parts().is_some())
@@ -136,6 +141,9 @@ const OWN_WAYS: [&str; 4] = ["R10", "R13", "R14", "R17"];
 /// of each.
 const WAYS_OF_A_HYBRID: [&str; 2] = ["R13", "R14"];
 
+/// Rules of what a server does not show its clients: they are unverified for it.
+const HIDDEN: [&str; 12] = ["R1", "R2", "R5", "R6", "R7", "R10", "R13", "R14", "R15", "R16", "R17", "R19"];
+
 /// Judges every rule for every contender that has complete runs.
 pub fn judge(judged: &Judged<'_>) -> Vec<RuleState> {
     let ran: BTreeSet<&str> = judged.runs.iter().map(|run| run.framework.as_str()).collect();
@@ -175,6 +183,7 @@ pub fn judge(judged: &Judged<'_>) -> Vec<RuleState> {
 
 fn goes_its_own_way(rule: &Rule, judged: &Judged<'_>, label: &str) -> bool {
     is_compared(rule, judged)
+        || (HIDDEN.contains(&rule.id) && judged.is_server(label))
         || (OWN_WAYS.contains(&rule.id) && judged.is_reference(label))
         || (WAYS_OF_A_HYBRID.contains(&rule.id) && judged.is_hybrid(label))
 }
@@ -186,6 +195,9 @@ fn is_compared(rule: &Rule, judged: &Judged<'_>) -> bool {
 
 /// The note on a contender, and whether its subject is that of the study.
 fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<(String, bool)> {
+    if HIDDEN.contains(&rule.id) && judged.is_server(label) {
+        return None;
+    }
     if let OfEach(check) = rule.check
         && goes_its_own_way(rule, judged, label)
     {
@@ -222,6 +234,10 @@ fn note(rule: &Rule, judged: &Judged<'_>, label: &str) -> Option<(String, bool)>
 }
 
 fn unverified(rule: &Rule, judged: &Judged<'_>, labels: &[&str]) -> Option<String> {
+    let servers: Vec<&str> = labels.iter().copied().filter(|label| judged.is_server(label)).collect();
+    if HIDDEN.contains(&rule.id) && !servers.is_empty() {
+        return Some(format!("a server does not show it: {}", servers.join(", ")));
+    }
     match rule.id {
         "R5" => {
             let mut unknown = labels.iter().filter_map(|label| {
@@ -247,7 +263,7 @@ fn unverified(rule: &Rule, judged: &Judged<'_>, labels: &[&str]) -> Option<Strin
             let own = evidence.own_traces.as_ref();
             let own =
                 own.map(|reason| format!("that requests computed what they gave is not proved: {reason}"));
-            own.or_else(|| unproved(judged))
+            checks::unnamed(judged, &servers).or(own).or_else(|| unproved(judged))
         }
         "R18" => readings::unseen(judged),
         "R19" => {

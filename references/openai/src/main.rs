@@ -1,0 +1,3 @@
+fn main() -> std::process::ExitCode {
+    worker::main::<reference_openai::Server>()
+}
