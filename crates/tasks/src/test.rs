@@ -196,7 +196,9 @@ impl<'a> Findings<'a> {
                 let mut steps = Findings::of(workspace);
                 steps.step("readers of results", || readers::check(workspace));
                 // The one program of another workspace that tests of the driver start.
-                steps.step("build of reference-openai", || cargo::build(workspace, &["reference-openai"], None, reporter));
+                steps.step("build of reference-openai", || {
+                    cargo::build(workspace, &["reference-openai"], None, reporter)
+                });
                 for reference in TESTED.into_iter().filter(|_| scope == Scope::All) {
                     steps.reference(reference, reporter);
                 }

@@ -6,11 +6,13 @@
 
 mod http;
 mod read;
+mod started;
 
 use std::collections::VecDeque;
 
 use http::{Client, Stream};
 use read::{Ids, Way};
+use started::Started;
 use worker::engine::{
     Bundle, Decode, EngineError, InEffect, InferenceEngine, KvCachePolicy, Runtime, Settings, Want,
     check_append, check_begin,
@@ -26,6 +28,8 @@ const BY_CHANCE: usize = 4;
 #[derive(Debug)]
 pub struct Server {
     client: Client,
+    /// The server, if this started it.
+    _started: Option<Started>,
     way: Way,
     config: bundle::ModelConfig,
     capacity: usize,
@@ -69,18 +73,38 @@ impl InferenceEngine for Server {
     }
 
     fn load(bundle: &Bundle, settings: &Settings) -> Result<Server, EngineError> {
-        let url = settings.options.get("url").ok_or_else(|| {
-            EngineError::Input("a server is named by its URL: --frameworks http://127.0.0.1:8080".into())
-        })?;
+        let options = ["url", "command"].map(|name| settings.options.get(name));
         let config = bundle.config().clone();
         if config.encoder.is_some() || config.graph.is_some() || config.audio.is_some() || !config.causal {
             let text = "a server continues texts here: it is asked for no vectors, recordings or ONNX files";
             return Err(EngineError::Unsupported(text.into()));
         }
-        let client = Client::new(url)?;
+        let (client, started) = match options {
+            [Some(url), _] => (Client::new(url)?, None),
+            [None, Some(command)] => {
+                let started = Started::new(command, bundle.directory())?;
+                let client = Client::new(&started.url())?;
+                started.wait(&client)?;
+                (client, Some(started))
+            }
+            [None, None] => {
+                let text = "a server is named by its URL: --frameworks http://127.0.0.1:8080";
+                return Err(EngineError::Input(text.into()));
+            }
+        };
         let way = Way::found(&client, config.vocab_size)?;
         let logits = vec![0.0; config.vocab_size];
-        Ok(Server { client, way, config, capacity: 0, request: None, earlier: Vec::new(), logits, last: 0 })
+        Ok(Server {
+            client,
+            _started: started,
+            way,
+            config,
+            capacity: 0,
+            request: None,
+            earlier: Vec::new(),
+            logits,
+            last: 0,
+        })
     }
 
     fn in_effect(&self) -> InEffect {

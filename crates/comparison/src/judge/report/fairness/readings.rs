@@ -27,7 +27,9 @@ pub(super) fn agree(judged: &Judged<'_>, label: &str) -> Option<String> {
     if is_scripted(contender) {
         return None;
     }
-    let of_runs = judged.runs_of(label).find_map(|run| {
+    // A server's client computes nothing: what it reads of itself says nothing of the server.
+    let mut of_worker = judged.runs_of(label).filter(|_| !contender.engine.is_server());
+    let of_runs = of_worker.find_map(|run| {
         let found = cpu_time(contender, run).or_else(|| memory(run))?;
         Some(format!("{found} (round {})", run.round + 1))
     });
