@@ -246,7 +246,8 @@ mod tests {
         low
     }
 
-    /// Of a single server with equal answers: Crommelin 1932, *Delay probability formulae when the holding times are constant*.
+    /// Of a single server with equal answers (Crommelin 1932, *Delay probability formulae when the holding times are
+    /// constant*).
     fn constant_late(rate: f64, limit: f64) -> f64 {
         let wait = limit - 1.0;
         let term = |k: usize| {
