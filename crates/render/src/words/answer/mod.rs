@@ -155,7 +155,16 @@ fn open(report: &Report, standing: &Standing<'_>, leaders: &[&str], verdicts: &[
         return format!("Which {} {how}: {figures}.", superlative(standing.metric));
     }
     let open = verdicts.iter().filter(|found| found.verdict == Verdict::Inconclusive);
-    let settled = next(report, open.copied()).map_or_else(String::new, |next| format!("; {next}"));
+    let is_layout = |found: &&&Comparison| {
+        found.statistics.as_ref().is_some_and(|statistics| statistics.reason == Some(Undecided::Layout))
+    };
+    // More rounds of the same layouts settle nothing.
+    let (layout, open): (Vec<&&Comparison>, Vec<&&Comparison>) = open.partition(is_layout);
+    if open.is_empty() && !layout.is_empty() {
+        return format!("May be layout: {figures}.");
+    }
+    let settled =
+        next(report, open.into_iter().copied()).map_or_else(String::new, |next| format!("; {next}"));
     format!("Too close to call: {figures}{settled}.")
 }
 
