@@ -475,7 +475,8 @@ pub fn page(python: &Path, seed: u64) -> Result<String> {
          ## A trend\n\n\
          A history has {HISTORY} runs of {EACH} rounds of one build, whose means are what `history` keeps. *Found*: every \
          time of the second half is multiplied by 1.02, 1.03 or 1.05, in runs of *{}*, and the rule says that the runs become \
-         slower. *False*: it says that unchanged runs change. Where the machine itself is slower for many runs, both say \
+         slower. *False*: it says that unchanged runs change. The level of \
+         `history --trend` was chosen on these recordings. Where the machine itself is slower for many runs, both say \
          so.\n\n{}\n\
          ## The rules\n\n\
          | rule | says that the arms differ if | source |\n|---|---|---|\n{}\
