@@ -7,7 +7,7 @@ use comparison::judge::regression::{self, pairing};
 /// Fewest runs to draw a trend. Fewer are listed.
 pub(crate) const FEWEST_RUNS: usize = 3;
 
-/// Of the random orders that a change is compared with: the same history has the same changes.
+/// Seed of the random orders that a change is compared with: the same history has the same changes.
 const SEED: u64 = 1;
 
 /// One figure over the runs in which the framework took part in verdicts.
@@ -23,7 +23,7 @@ pub(crate) struct Trend<'a> {
 pub(crate) struct Step<'a> {
     /// The first run with other figures.
     pub(crate) first: &'a Record,
-    /// Of the median before it, or since the last step, to that until the next, as a share.
+    /// Change of the median, from the runs since the step before to those until the next, as a share.
     pub(crate) share: f64,
     /// Number of these runs before and after.
     pub(crate) runs: (usize, usize),

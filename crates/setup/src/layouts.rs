@@ -15,10 +15,10 @@ pub const LAYOUTS: usize = 6;
 
 /// The files of a program in all of its orders; none if it was not linked so. They are named by the content of the
 /// program, so that those of an earlier build are not taken for its own.
-pub fn of(program: &Path) -> Vec<PathBuf> {
+pub fn files(program: &Path) -> Vec<PathBuf> {
     let Ok(digest) = sha256(program) else { return Vec::new() };
-    let files: Vec<PathBuf> = (0..LAYOUTS).map(|order| place(program, &digest, order)).collect();
-    if files.iter().all(|file| file.is_file()) { files } else { Vec::new() }
+    let all: Vec<PathBuf> = (0..LAYOUTS).map(|order| place(program, &digest, order)).collect();
+    if all.iter().all(|file| file.is_file()) { all } else { Vec::new() }
 }
 
 fn place(program: &Path, digest: &str, order: usize) -> PathBuf {
@@ -30,7 +30,7 @@ fn place(program: &Path, digest: &str, order: usize) -> PathBuf {
 /// # Errors
 /// If it cannot be linked so: not every linker can. The program itself is as it was.
 pub fn make(program: &Path, link: impl Fn(&str) -> Result<PathBuf>) -> Result<()> {
-    if !of(program).is_empty() {
+    if !files(program).is_empty() {
         return Ok(());
     }
     let digest = sha256(program).with_context(|| format!("cannot read {}", program.display()))?;
@@ -67,8 +67,8 @@ fn remove_others(program: &Path) {
                 && order.parse().is_ok_and(|order: usize| order < LAYOUTS)
         })
     };
-    let files = program.parent().and_then(|directory| fs::read_dir(directory).ok()).into_iter().flatten();
-    for file in files.flatten().filter(|file| file.file_name().to_str().is_some_and(is_layout)) {
+    let there = program.parent().and_then(|directory| fs::read_dir(directory).ok()).into_iter().flatten();
+    for file in there.flatten().filter(|file| file.file_name().to_str().is_some_and(is_layout)) {
         let _ = fs::remove_file(file.path());
     }
 }
@@ -87,7 +87,8 @@ mod tests {
             Ok(program.clone())
         };
         make(&program, link).unwrap();
-        let texts = || of(&program).iter().map(|file| fs::read_to_string(file).unwrap()).collect::<Vec<_>>();
+        let texts =
+            || files(&program).iter().map(|file| fs::read_to_string(file).unwrap()).collect::<Vec<_>>();
         let made = texts();
         assert_eq!((made.len(), made[0].as_str()), (LAYOUTS, "plain"));
         assert!(made[1].ends_with("=1") && made[5].ends_with("=5"), "{made:?}");

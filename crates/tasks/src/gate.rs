@@ -190,7 +190,7 @@ fn build_workers(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Re
     let libtorch = workspace.provision(reporter.without_bars())?.place(Piece::Libtorch)?;
     for engine in selected.iter().filter(|engine| files.contains(&file_name(&engine.worker))) {
         let program = workspace.binary(&engine.worker);
-        if !program.is_file() || !setup::layouts::of(&program).is_empty() {
+        if !program.is_file() {
             continue;
         }
         let libtorch = engine.native.contains(&Piece::Libtorch.to_string()).then_some(libtorch.as_path());
@@ -199,7 +199,7 @@ fn build_workers(workspace: &Workspace, needs: &Needs, reporter: Reporter) -> Re
         }
     }
     for file in files.clone() {
-        let made = setup::layouts::of(&workspace.binaries.join(file)).into_iter();
+        let made = setup::layouts::files(&workspace.binaries.join(file)).into_iter();
         files.extend(made.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())));
     }
     Ok(files)

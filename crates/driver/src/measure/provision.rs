@@ -584,7 +584,7 @@ pub(crate) fn binary(places: &Places, engine: &Engine) -> PathBuf {
 
 /// The files of a worker in its layouts; none if it has one.
 pub(crate) fn layouts(places: &Places, engine: &Engine) -> Vec<PathBuf> {
-    setup::layouts::of(&binary(places, engine))
+    setup::layouts::files(&binary(places, engine))
 }
 
 /// Directory of the workspace with the workers' sources, if there is one.

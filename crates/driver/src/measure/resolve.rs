@@ -110,7 +110,7 @@ fn set_layouts(contenders: &mut [Contender], places: &Places) {
     let programs: Vec<_> = contenders.iter().map(of).collect();
     for (contender, (framework, program)) in contenders.iter_mut().zip(&programs) {
         if programs.iter().any(|(of, other)| of == framework && other != program) {
-            contender.layouts = setup::layouts::of(program).len();
+            contender.layouts = setup::layouts::files(program).len();
         }
     }
 }

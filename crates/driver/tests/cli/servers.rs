@@ -28,7 +28,7 @@ fn continued(prompt: &[u64], count: usize) -> Vec<u64> {
     tokens
 }
 
-/// A server that lies in this way, or in none; its address.
+/// The address of a server with this lie, or with none.
 fn served(lie: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -246,7 +246,7 @@ mod tests {
         low
     }
 
-    /// Of a single server with equal answers (Crommelin 1932, *Delay probability formulae when the holding times are
+    /// Share of late answers of a single server with equal ones (Crommelin 1932, *Delay probability formulae when the holding times are
     /// constant*).
     fn constant_late(rate: f64, limit: f64) -> f64 {
         let wait = limit - 1.0;
@@ -257,7 +257,7 @@ mod tests {
         1.0 - (1.0 - rate) * (0..=wait as usize).map(term).sum::<f64>()
     }
 
-    /// Of servers with exponentially distributed answers (Erlang 1917).
+    /// Share of late answers of servers with exponentially distributed ones (Erlang 1917).
     fn exponential_late(rate: f64, servers: usize, limit: f64) -> f64 {
         let of = servers as f64;
         let mut blocked = 1.0;
@@ -270,7 +270,7 @@ mod tests {
         (-limit).exp() * (1.0 + waits * share)
     }
 
-    /// Of a single server, by simulating half a million requests.
+    /// Share of late answers of a single server, by simulating half a million requests.
     fn simulated_late(rate: f64, service: fn(f64) -> f64, limit: f64) -> f64 {
         let requests = 500_000;
         let arrivals = Some(Arrivals { rate: rate * 1e9 / MEAN_NS, seed: 1 });
