@@ -200,6 +200,12 @@ pub(crate) fn two_ends() -> Report {
 fn what_is_not_decided_is_said_in_one_sentence() {
     assert_snapshot!(told(Verdict::Equivalent, |_| {}), @"candle and tch decode equally fast (within 2 %): 54 and 50 tokens/s.");
     assert_snapshot!(told(Verdict::Inconclusive, |_| {}), @"Too close to call: candle 54, tch 50 tokens/s; `--rounds 499` would settle it.");
+    let layout = |report: &mut Report| {
+        for statistics in report.comparisons.iter_mut().filter_map(|found| found.statistics.as_mut()) {
+            statistics.reason = Some(Undecided::Layout);
+        }
+    };
+    assert_snapshot!(told(Verdict::Inconclusive, layout), @"May be layout: candle 54, tch 50 tokens/s.");
     let automatic = |report: &mut Report| report.plan.rounds = Rounds::Auto { budget_s: 180.0, max: 60 };
     assert_snapshot!(told(Verdict::Inconclusive, automatic), @"Too close to call: candle 54, tch 50 tokens/s; more than an hour would settle it, or a quieter machine.");
     assert_snapshot!(told(Verdict::NotMeasurable, |_| {}), @"No verdict on throughput, because figures are missing.");
