@@ -144,18 +144,20 @@ impl Engine {
 
     /// This engine for the server of a URL: the column is named by host and port.
     fn of_server(&self, url: &str) -> Result<Engine> {
-        let rest = url.strip_prefix("http://").unwrap_or_default().trim_end_matches('/');
+        let of = |scheme: &'static str| Some((scheme, url.strip_prefix(scheme)?));
+        let (scheme, rest) = of("http://").or_else(|| of("https://")).unwrap_or_default();
+        let rest = rest.trim_end_matches('/');
         let host = rest.split('/').next().unwrap_or_default();
         // What is refused is not repeated: it may hold a key.
         if rest.contains(['@', '?', '#']) || host.is_empty() {
             return Err(ConfigError(
-                "a server is named by http://HOST:PORT, without a user and a query: its key is read from the file that \
+                "a server is named by http://HOST:PORT or https://HOST, without a user and a query: its key is read from the file that \
                  PHOTOFINISH_KEY_FILE names"
                     .into(),
             ));
         }
         let mut engine = Engine { name: host.to_owned(), ..self.clone() };
-        engine.options.insert(URL.to_owned(), format!("http://{rest}"));
+        engine.options.insert(URL.to_owned(), format!("{scheme}{rest}"));
         Ok(engine)
     }
 

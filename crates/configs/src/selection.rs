@@ -209,7 +209,7 @@ mod tests {
         assert_eq!((found.name.as_str(), found.base(), found.is_server()), ("127.0.0.1:8080", SERVER, true));
         assert_eq!(found.options["url"], "http://127.0.0.1:8080");
         for name in
-            ["http://me:secret@127.0.0.1:8080", "http://127.0.0.1?key=secret", "https://[::1]", "http://"]
+            ["http://me:secret@127.0.0.1:8080", "http://127.0.0.1?key=secret", "ftp://[::1]", "http://"]
         {
             let refusal = asked(name).unwrap_err().to_string();
             assert!(refusal.contains("PHOTOFINISH_KEY_FILE") && !refusal.contains("secret"), "{refusal}");

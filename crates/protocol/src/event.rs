@@ -116,6 +116,32 @@ pub struct Loaded {
     pub weights_identity: Option<FileIdentity>,
     /// `null` where the system does not report.
     pub page_cache: Option<PageCache>,
+    #[serde(default, skip_serializing_if = "Shows::is_all")]
+    pub shows: Shows,
+    /// Tokens that a server keeps its model from choosing, such as the ends of texts, so that it goes on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub barred: Vec<u32>,
+}
+
+/// What can be seen of each step: of a server less than of a framework. Taken from servers alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shows {
+    /// All that it computed: logits, vectors, outputs.
+    #[default]
+    All,
+    /// Its choice, and in [`Parity`] the log-probabilities of the most likely tokens; those of others are NaN.
+    LogProbabilities,
+    /// Its choice alone.
+    Choice,
+    /// That there is a token, and not which.
+    Count,
+}
+
+impl Shows {
+    pub fn is_all(&self) -> bool {
+        *self == Shows::All
+    }
 }
 
 /// Distinguishes a file from every other, and from itself after a change.
@@ -151,9 +177,6 @@ pub struct PageCache {
     /// Share of its pages, 0 to 1, that were resident after a request to drop them; mapped ones cannot be dropped.
     pub resident_before: f64,
 }
-
-/// What [`InEffect::kernels`] says of a server that gives its tokens no ids: there is nothing to compare.
-pub const UNNAMED_TOKENS: &str = "tokens are counted, not named";
 
 /// Observed after load. [`Settings`](crate::Settings) has the settings that were asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -193,13 +216,6 @@ pub struct InEffect {
     /// How the tensors of a file that it runs in place of the bundle's ONNX file compare with that one's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artefact: Option<Artefact>,
-}
-
-impl InEffect {
-    /// Whether its tokens have ids: those of a server may have none.
-    pub fn names_tokens(&self) -> bool {
-        self.kernels.iter().all(|phrase| phrase.as_str() != UNNAMED_TOKENS)
-    }
 }
 
 /// Tensors of the ONNX file, and those of them that another file does not have, whatever the order of their numbers.
@@ -278,6 +294,9 @@ pub struct Usage {
     pub energy: Option<Energy>,
     #[serde(flatten)]
     pub cache: CacheUsage,
+    /// `null` unless it is a server that says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served: Option<Served>,
     /// Shapes that the process compiled for so far, in order, one short phrase each; `null` where nothing is
     /// compiled for a shape, or the framework does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -297,6 +316,20 @@ pub struct Energy {
     pub joules: f64,
     /// For example `RAPL, package` or `NVML, total energy`.
     pub method: Foreign,
+}
+
+/// What a server says of the requests of its first caller, of all of them together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// Tokens of the prompts.
+    pub prompt_tokens: u64,
+    /// Those that it had in a cache; `null` if it does not say.
+    pub cached_tokens: Option<u64>,
+    pub new_tokens: u64,
+    /// Tokens that a smaller model, or another cheap guess, drafted; `null` if it says of no draft.
+    pub drafted_tokens: Option<u64>,
+    /// Drafted tokens that the model accepted.
+    pub accepted_tokens: Option<u64>,
 }
 
 /// The output of each case's request: see [`Answer`](crate::Answer).

@@ -127,6 +127,8 @@ fn work<E: InferenceEngine>(
         weights_bytes: std::fs::metadata(&weights_file).map(|file| file.len()).unwrap_or_default(),
         weights_identity,
         page_cache,
+        shows: engine.shows(),
+        barred: engine.barred(),
     };
     let earlier_peak = earlier_peak.max(loaded.memory.peak_bytes);
     events.send(Event::Loaded(loaded))?;

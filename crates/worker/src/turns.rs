@@ -88,6 +88,7 @@ pub(crate) fn take<E: InferenceEngine>(
         cpus: energy::cpus(),
         energy: spent.energy,
         cache: spent.kept.usage(engine),
+        served: engine.served()?,
         compiled: None,
         gpu: gpu.map(Gpu::work),
         weights_sha256: None,

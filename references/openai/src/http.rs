@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use ureq::{Agent, Body, BodyReader};
 use worker::engine::EngineError;
@@ -16,6 +17,9 @@ const SILENCE: Duration = Duration::from_secs(120);
 
 /// Most bytes of an answer that is no stream, and of an event.
 const MOST: u64 = 4 << 20;
+
+/// Most bytes of an answer with vectors.
+const MOST_NUMBERS: u64 = 1 << 30;
 
 /// The client of one server.
 pub(crate) struct Client {
@@ -85,14 +89,38 @@ impl Client {
         Ok(Answer { status, software, json })
     }
 
+    /// The answer to a request that is no stream.
+    pub(crate) fn post<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T, EngineError> {
+        let mut body = self.sent(path, body)?;
+        let text = body.with_config().limit(MOST_NUMBERS).read_to_string();
+        let text = text.map_err(|error| EngineError::Framework(format!("the answer broke off: {error}")))?;
+        serde_json::from_str(&text).map_err(|error| {
+            EngineError::Framework(format!("the server's answer to {path} has another form: {error}"))
+        })
+    }
+
     /// Sends a request, and begins to read its answer.
     pub(crate) fn stream(&self, path: &str, body: &Value) -> Result<Stream, EngineError> {
-        let mut request =
-            self.agent.post(format!("{}{path}", self.url)).header("Content-Type", "application/json");
-        if let Some(key) = &self.key {
-            request = request.header("Authorization", format!("Bearer {key}"));
-        }
-        let mut answer = request.send(body.to_string()).map_err(|error| self.unreachable(&error))?;
+        let body = self.sent(path, body)?;
+        Ok(Stream { lines: BufReader::new(body.into_reader()), line: String::new() })
+    }
+
+    fn sent(&self, path: &str, body: &Value) -> Result<Body, EngineError> {
+        let text_of_body = body.to_string();
+        let send = || {
+            let mut request =
+                self.agent.post(format!("{}{path}", self.url)).header("Content-Type", "application/json");
+            if let Some(key) = &self.key {
+                request = request.header("Authorization", format!("Bearer {key}"));
+            }
+            request.send(&text_of_body)
+        };
+        let answer = match send() {
+            // Servers close a connection that was idle for some seconds, as it is while others have their turns.
+            Err(ureq::Error::Io(error)) if is_closed(&error) => send(),
+            other => other,
+        };
+        let mut answer = answer.map_err(|error| self.unreachable(&error))?;
         if answer.status().as_u16() != 200 {
             let (status, said) = (answer.status().as_u16(), text(answer.body_mut()));
             return Err(EngineError::Framework(format!(
@@ -100,7 +128,7 @@ impl Client {
                 one_line(&said)
             )));
         }
-        Ok(Stream { lines: BufReader::new(answer.into_body().into_reader()), line: String::new() })
+        Ok(answer.into_body())
     }
 
     fn unreachable(&self, error: &ureq::Error) -> EngineError {
@@ -134,6 +162,11 @@ impl Stream {
             }
         }
     }
+}
+
+fn is_closed(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    [BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof].contains(&error.kind())
 }
 
 fn text(body: &mut Body) -> String {

@@ -152,6 +152,9 @@ pub struct LogitAgreement {
     /// Whether all logits of the reference are one number.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uniform: bool,
+    /// Number of log-probabilities that were compared, of a server that shows those of the most likely tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<usize>,
 }
 
 impl Agreement {

@@ -267,6 +267,13 @@ impl Check {
         self.within("threads", usage.threads.map(|threads| threads as u64), THREADS);
         self.number("energy.joules", usage.energy.as_ref().map(|energy| energy.joules), JOULES);
         self.cache(&usage.cache);
+        if let Some(served) = &usage.served {
+            self.at_most("served.prompt_tokens", Some(served.prompt_tokens), POSITIONS);
+            self.at_most("served.cached_tokens", served.cached_tokens, served.prompt_tokens);
+            self.at_most("served.new_tokens", Some(served.new_tokens), POSITIONS);
+            self.at_most("served.drafted_tokens", served.drafted_tokens, POSITIONS);
+            self.at_most("served.accepted_tokens", served.accepted_tokens, served.new_tokens);
+        }
     }
 
     fn probed(&mut self, probed: &Probed) {

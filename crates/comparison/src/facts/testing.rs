@@ -89,6 +89,8 @@ pub fn loaded(weights_bytes: u64) -> Loaded {
         weights_bytes,
         weights_identity: None,
         page_cache: None,
+        shows: Default::default(),
+        barred: Vec::new(),
     }
 }
 
@@ -101,6 +103,7 @@ pub fn usage() -> Usage {
         wall_ns: 1_000_000_000,
         thread_cpu_ns: Some(vec![1_000_000_000; 2]),
         run_queue_ns: Some(0),
+        served: None,
         threads: Some(2),
         cpus: Some(vec![0, 1]),
         cache: Default::default(),
@@ -209,6 +212,7 @@ pub fn generate(prompt_tokens: usize) -> Work {
         prompts: vec![prompt],
         judged: None,
         mixed: None,
+        shared_prefix: 0,
     };
     Work::Generate(Generate {
         prompted,

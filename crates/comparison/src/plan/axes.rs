@@ -345,6 +345,9 @@ pub(crate) fn contenders(
         if let Some(file) = request.graph.artefacts.get(&engine.name) {
             engine.options.insert(configs::ARTEFACT.to_owned(), file.display().to_string());
         }
+        if engine.is_server() && request.shared_prefix > 0 {
+            engine.options.insert("shared_prefix".to_owned(), request.shared_prefix.to_string());
+        }
         engine
     };
     let engines: Vec<Engine> = engines.into_iter().map(own_file).collect();

@@ -65,21 +65,21 @@ pub fn check(request: &Request) -> Result<()> {
             "--prompt-tokens is one length of all prompts: the lengths of --mixed are --prompt-lengths 16,64,256",
         ));
     }
-    servers(request)?;
     ranges(request)?;
     devices(request)?;
     axes::check_single(request)
 }
 
 /// Rejects what no server can do, and servers of other machines that were not asked for.
-fn servers(request: &Request) -> Result<()> {
-    let Some(first) = request.servers().next() else { return Ok(()) };
+fn servers(request: &Request, engines: &[Engine]) -> Result<()> {
+    let mut servers = engines.iter().filter(|engine| engine.is_server());
+    let Some(Engine { name: first, .. }) = servers.next() else { return Ok(()) };
     if request.decode == Some(DecodeAsked::Forced) {
         return Err(Failure::usage(format!(
             "{first} chooses its own tokens, and --decode forced feeds others: leave it out"
         )));
     }
-    if request.servers().count() == request.frameworks.len() {
+    if servers.count() + 1 == engines.len() {
         return Err(Failure::usage(
             "servers show no logits to compare their tokens with: name a framework, too, such as --frameworks \
              candle,http://127.0.0.1:8080",
@@ -92,7 +92,7 @@ fn servers(request: &Request) -> Result<()> {
         let is_loopback = host.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
         is_loopback || host == "localhost" || host == "[::1]"
     };
-    match request.servers().find(|url| !is_here(url)).filter(|_| !request.remote) {
+    match engines.iter().filter_map(Engine::server).find(|url| !is_here(url)).filter(|_| !request.remote) {
         None => Ok(()),
         Some(_) => Err(Failure::usage(
             "a server of another machine is asked only with --remote: the network is then part of what is compared",
@@ -132,7 +132,9 @@ impl Draft {
         suite: Suite,
         available_threads: usize,
     ) -> Result<Draft> {
+        let request = &Request { has_servers: engines.iter().any(Engine::is_server), ..request.clone() };
         check(request)?;
+        servers(request, &engines)?;
         reference(request, &engines)?;
         artefacts(request, &engines)?;
         if suite.prompts.is_empty() {

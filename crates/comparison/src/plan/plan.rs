@@ -220,7 +220,7 @@ pub struct Plan {
     pub analysis: String,
 }
 
-fn is_zero(count: &usize) -> bool {
+pub(super) fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 

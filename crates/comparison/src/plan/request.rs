@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use bundle::Precision;
 use clap::{ArgAction, Args, ValueEnum};
-use configs::{KernelCache, selection};
+use configs::KernelCache;
 use protocol::{KvCache, finite};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -33,6 +33,10 @@ pub struct Request {
     #[arg(long, help_heading = flags::COMPARE, hide_short_help = true)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub remote: bool,
+    /// Whether a server is among the engines, which the draft knows.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub has_servers: bool,
     /// Names from `configs/models`, directories, .gguf files, `hf:owner/name`, `synthetic:NAME`.
     #[arg(skip)]
     pub models: Vec<String>,
@@ -83,6 +87,11 @@ pub struct Request {
     #[arg(long, value_name = "N", value_delimiter = ',', help_heading = flags::WORK, hide_short_help = true)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prefill_chunk: Vec<u32>,
+    /// Tokens at the beginning of every prompt that all have in common, as a system prompt: a server may cache them
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = flags::WORK,
+          hide_short_help = true)]
+    #[serde(skip_serializing_if = "super::plan::is_zero")]
+    pub shared_prefix: usize,
     /// Numbers of sequences that are computed together.
     #[arg(skip)]
     pub batch: Vec<u32>,
@@ -227,6 +236,7 @@ impl Default for Request {
         Request {
             frameworks: Vec::new(),
             remote: false,
+            has_servers: false,
             models: vec![configs::DEFAULT_MODEL.to_owned()],
             precisions: Vec::new(),
             quantize: Vec::new(),
@@ -241,6 +251,7 @@ impl Default for Request {
             context: Vec::new(),
             new_tokens: Vec::new(),
             prefill_chunk: Vec::new(),
+            shared_prefix: 0,
             batch: Vec::new(),
             batch_max: false,
             mixed: false,
@@ -383,16 +394,10 @@ impl Request {
         if self.is_on_gpu() { Precision::F16 } else { Precision::Bf16 }
     }
 
-    /// The servers among the frameworks, by their URLs.
-    pub(crate) fn servers(&self) -> impl Iterator<Item = &str> {
-        self.frameworks.iter().map(|name| name.trim()).filter(|name| selection::is_url(name))
-    }
-
     /// The tokens that steps are fed: a server can be fed none but its own.
     pub(crate) fn decode(&self) -> DecodeAsked {
-        let usual =
-            || if self.servers().next().is_some() { DecodeAsked::Greedy } else { DecodeAsked::Forced };
-        self.decode.unwrap_or_else(usual)
+        let usual = if self.has_servers { DecodeAsked::Greedy } else { DecodeAsked::Forced };
+        self.decode.unwrap_or(usual)
     }
 
     /// Whether a context is computed before prompts.

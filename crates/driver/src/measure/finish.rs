@@ -7,7 +7,7 @@ use comparison::facts::run::{self, DerivedWeights, FailureKind, Run, RunFailure}
 use comparison::judge::parity::{self, Tolerance};
 use comparison::judge::work;
 use comparison::plan::Rounds;
-use protocol::{Event, FileIdentity, Finish, untrusted};
+use protocol::{Event, FileIdentity, Finish, Shows, untrusted};
 
 use crate::measure::logits;
 use crate::measure::machine::ReadyMemory;
@@ -27,7 +27,8 @@ impl Session<'_> {
         let has_none =
             self.recorder.evidence.complete(&member.process.framework).all(|run| run.agreement.is_none());
         let is_due = work.run.parity && (has_none || self.has_logits(round.number));
-        let shows_logits = !self.crew.plan.contenders[member.index].engine.is_server();
+        let shown = member.shows(self.crew.plan);
+        let shows_logits = matches!(shown, Shows::All | Shows::LogProbabilities);
         let is_due = is_due && shows_logits && work.run.references.is_some();
         let task = self.crew.parity_task(&file).filter(|_| is_due);
         let has_no_time = task.is_some() && self.limit.left() < self.logits_take;
@@ -82,7 +83,10 @@ impl Session<'_> {
                 let told = || is_told.then_some(()).ok_or("it did not say that its logits are complete");
                 let agreement = told().map_err(str::to_owned).and_then(|()| {
                     let logits = logits::read_parity(&file, &session.crew.parity_shapes())?;
-                    parity::compare(reference, &logits, tokens, tolerance)
+                    match shown {
+                        Shows::All => parity::compare(reference, &logits, tokens, tolerance),
+                        _ => parity::compare_shown(reference, &logits, tokens, tolerance),
+                    }
                 });
                 match agreement {
                     Ok(agreement) => ended.agreement = Some(agreement),

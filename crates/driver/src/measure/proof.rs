@@ -94,6 +94,8 @@ pub(crate) struct Answered {
     pub(crate) asked: Rc<Asked>,
     pub(crate) output: Output,
     pub(crate) drawn: Vec<Drawn>,
+    /// Tokens that it never chooses.
+    pub(crate) barred: Vec<u32>,
 }
 
 /// What is asked, and the requests that wait.
@@ -381,7 +383,8 @@ impl Crew<'_> {
                 let along: Vec<&[f32]> =
                     along.iter().map(|row| &rows[asked[row]][..new_tokens * vocabulary]).collect();
                 let along = (&along[..], vocabulary);
-                found[place] = Some(parity::proved(one.output.tokens(), &one.drawn, along, &tolerance));
+                let seen = (&one.drawn[..], &one.barred[..]);
+                found[place] = Some(parity::proved(one.output.tokens(), seen, along, &tolerance));
             }
         }
         Ok(found.into_iter().map(|tokens| Found { tokens, vectors: None }).collect())

@@ -314,7 +314,7 @@ impl Session<'_> {
         for (index, contender) in plan.contenders.iter().enumerate() {
             let is_known = |other: usize| self.crew.is_same_program(index, other);
             if contender.engine.is_server() {
-                reasons.push(format!("{} shows no logits", contender.label));
+                reasons.push(format!("{} is a server", contender.label));
                 continue;
             }
             if self.recorder.is_absent(contender)

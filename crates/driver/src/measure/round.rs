@@ -11,7 +11,7 @@ use comparison::facts::run::{FailureKind, Noise, Place, Purpose, Run, RunFailure
 use comparison::judge;
 use comparison::judge::report::{COMPLETE, huge_share};
 use comparison::plan::{Plan, Schedule};
-use protocol::{Event, Job, Task};
+use protocol::{Event, Job, Shows, Task};
 
 use crate::measure::process::now;
 use crate::measure::progress;
@@ -334,11 +334,6 @@ impl Session<'_> {
     }
 }
 
-/// Whether a server gives its tokens no ids: there is nothing to compare.
-fn names_no_tokens(events: &[Event]) -> bool {
-    events.iter().any(|event| matches!(event, Event::Loaded(loaded) if !loaded.in_effect.names_tokens()))
-}
-
 // The blocks of a group: each waiting process has one turn.
 
 /// Number of times that a block is repeated.
@@ -472,8 +467,8 @@ impl Session<'_> {
                 pass.push(index);
                 member.running.resume();
                 let vocabulary = self.crew.vocabulary();
-                let shows_logits = !self.crew.plan.contenders[index].engine.is_server();
-                let proofs = self.proofs.as_mut().filter(|_| shows_logits);
+                let shown = member.shows(self.crew.plan);
+                let proofs = self.proofs.as_mut().filter(|_| shown == Shows::All);
                 let drawn = proofs.and_then(|proofs| proofs.drawn(self.crew.plan, vocabulary));
                 let position = requests.len();
                 let request =
@@ -503,10 +498,11 @@ impl Session<'_> {
             let feeds_itself = is_forced && asked.as_deref().is_some_and(Asked::feeds_itself);
             let mut vectors = None;
             match &asked {
-                Some(_) if names_no_tokens(member.running.events()) => {}
+                Some(_) if member.shows(self.crew.plan) == Shows::Count => {}
                 Some(asked) => {
                     let (asked, output) = (Rc::clone(asked), sample.output.clone());
-                    answered.push(Answered { process: process.clone(), index, asked, output, drawn });
+                    let (process, barred) = (process.clone(), member.barred(self.crew.plan));
+                    answered.push(Answered { process, index, asked, output, drawn, barred });
                 }
                 // Its input is the jobs', and so is what the reference gave for it.
                 None => {

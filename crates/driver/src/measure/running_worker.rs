@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use comparison::facts::evidence;
 use comparison::facts::impossible;
 use comparison::facts::run::{Ending, Outcome, Seen, SeenLoad, Waited};
-use protocol::{Event, Finish, GpuMemory, Input, Job, Sample, Task, Turn};
+use comparison::plan::Plan;
+use protocol::{Event, Finish, GpuMemory, Input, Job, Loaded, Sample, Shows, Task, Turn};
 
 use crate::measure::machine::{Confinement, Reading, ReadyMemory, Watched, nice, processor_time};
 use crate::measure::process::{
@@ -14,6 +15,9 @@ use crate::measure::process::{
 };
 use crate::measure::progress;
 use crate::measure::worker::Worker;
+
+/// Most tokens that a server may keep its model from choosing: the ends of texts are a few.
+const MOST_BARRED: usize = 64;
 
 /// A worker that is warm and waits for its turns.
 pub(crate) struct WarmWorker {
@@ -26,6 +30,28 @@ pub(crate) struct WarmWorker {
     pub(crate) warmup_events: usize,
     /// Whether it failed in a turn.
     pub(crate) is_over: bool,
+}
+
+impl WarmWorker {
+    /// What it said once it had loaded. Only of a server does less than all count as seen.
+    fn loaded(&self, plan: &Plan) -> Option<&Loaded> {
+        let loaded = self.running.events().iter().find_map(|event| match event {
+            Event::Loaded(loaded) => Some(loaded),
+            _ => None,
+        });
+        loaded.filter(|_| plan.contenders[self.index].engine.is_server())
+    }
+
+    /// What can be seen of its steps. A framework is compared whatever it says.
+    pub(crate) fn shows(&self, plan: &Plan) -> Shows {
+        self.loaded(plan).map(|loaded| loaded.shows).unwrap_or_default()
+    }
+
+    /// Tokens that it never chooses.
+    pub(crate) fn barred(&self, plan: &Plan) -> Vec<u32> {
+        let few = |loaded: &&Loaded| loaded.barred.len() <= MOST_BARRED;
+        self.loaded(plan).filter(few).map_or_else(Vec::new, |loaded| loaded.barred.clone())
+    }
 }
 
 pub(crate) struct RunningWorker {

@@ -15,17 +15,56 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// The mock's state behind tokens.
+fn behind(tokens: &[u64]) -> u64 {
+    tokens.iter().fold(0xcbf2_9ce4_8422_2325, |state, token| mix(state ^ token))
+}
+
+fn number(state: u64, place: u64) -> f32 {
+    (mix(state ^ place.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 40) as f32
+}
+
+/// The mock's logits of its sixteen tokens.
+fn logits(tokens: &[u64]) -> Vec<f32> {
+    (0..16).map(|id| number(behind(tokens), id) / (1 << 20) as f32).collect()
+}
+
+fn most_likely(logits: &[f32]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|&one, &other| logits[other].total_cmp(&logits[one]));
+    order
+}
+
 /// The mock's most likely tokens behind a prompt.
 fn continued(prompt: &[u64], count: usize) -> Vec<u64> {
-    let mut state = prompt.iter().fold(0xcbf2_9ce4_8422_2325, |state, token| mix(state ^ token));
-    let mut tokens = Vec::new();
+    let mut tokens = prompt.to_vec();
     for _ in 0..count {
-        let logit = |id: &u64| mix(state ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 40;
-        let token = (0..16).max_by_key(logit).unwrap();
-        state = mix(state ^ token);
-        tokens.push(token);
+        tokens.push(most_likely(&logits(&tokens))[0] as u64);
     }
-    tokens
+    tokens.split_off(prompt.len())
+}
+
+/// `top_logprobs` behind a prompt, by a model whose logits are so many times the mock's.
+fn shown(prompt: &[u64], count: usize, times: f32) -> Value {
+    let logits: Vec<f32> = logits(prompt).iter().map(|logit| logit * times).collect();
+    let sum = logits.iter().map(|&logit| f64::from(logit).exp()).sum::<f64>().ln();
+    let of = |&token: &usize| (format!("token_id:{token}"), json!(f64::from(logits[token]) - sum));
+    let top: serde_json::Map<String, Value> = most_likely(&logits)[..count].iter().map(of).collect();
+    json!({"tokens": ["t"], "top_logprobs": [top]})
+}
+
+/// The vectors that the mock gives texts.
+fn vectors(texts: &Value, lie: &str) -> Value {
+    let of_text = |(index, text): (usize, &Value)| {
+        let tokens: Vec<u64> = array(text).iter().map(|id| id.as_u64().unwrap()).collect();
+        let state = mix(behind(&tokens));
+        let vector: Vec<f32> = (0..32).map(|place| number(state, place) / (1 << 23) as f32 - 1.0).collect();
+        let vector = if lie == "model" { vector.iter().rev().copied().collect() } else { vector };
+        json!({"index": index, "embedding": vector})
+    };
+    let data: Vec<Value> = array(texts).iter().enumerate().map(of_text).collect();
+    let tokens: usize = array(texts).iter().map(|text| array(text).len()).sum();
+    json!({"data": data, "usage": {"prompt_tokens": tokens + usize::from(lie == "usage")}})
 }
 
 /// The address of a server with this lie, or with none.
@@ -42,6 +81,7 @@ fn served(lie: &'static str) -> String {
 
 /// Answers the requests of a connection; `None` at its end.
 fn answered(mut to: TcpStream, lie: &str) -> Option<()> {
+    to.set_nodelay(true).ok()?;
     let mut from = BufReader::new(to.try_clone().ok()?);
     loop {
         let (mut head, mut length) = (String::new(), 0);
@@ -54,8 +94,15 @@ fn answered(mut to: TcpStream, lie: &str) -> Option<()> {
         let mut body = vec![0; length];
         from.read_exact(&mut body).ok()?;
         if !head.contains(" /v1/completions ") {
-            let status = if head.contains(" /v1/models ") { "200 OK" } else { "404 Not Found" };
-            let text = json!({"data": [{"id": "mocked"}]}).to_string();
+            let is_known = [" /v1/models ", " /v1/embeddings "].iter().any(|path| head.contains(path));
+            let status = if is_known { "200 OK" } else { "404 Not Found" };
+            let text = match serde_json::from_slice::<Value>(&body) {
+                // The first request, of one text, finds whether there are vectors.
+                Ok(body) if array(&body["input"]).len() > 1 => vectors(&body["input"], lie),
+                Ok(body) => vectors(&body["input"], ""),
+                Err(_) => json!({"data": [{"id": "mocked"}]}),
+            };
+            let text = text.to_string();
             write!(to, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{text}", text.len()).ok()?;
             continue;
         }
@@ -63,7 +110,7 @@ fn answered(mut to: TcpStream, lie: &str) -> Option<()> {
         let prompt: Vec<u64> = array(&body["prompt"]).iter().map(|id| id.as_u64().unwrap()).collect();
         let asked = body["max_tokens"].as_u64().unwrap() as usize;
         // The requests that find out how to ask are honest.
-        let lie = if asked > 2 || lie == "unnamed" { lie } else { "" };
+        let lie = if asked > 2 || ["unnamed", "precision"].contains(&lie) { lie } else { "" };
         let mut tokens = continued(&prompt, asked);
         match lie {
             "model" => tokens.iter_mut().for_each(|token| *token = (*token + 1) % 16),
@@ -82,12 +129,15 @@ fn answered(mut to: TcpStream, lie: &str) -> Option<()> {
                 _ => {}
             }
             let ids = if lie == "unnamed" { json!(null) } else { json!([token]) };
-            event(&to, &json!({"choices": [{"text": "t", "token_ids": ids}]}))?;
+            let times = if lie == "precision" { 0.97 } else { 1.0 };
+            let shown = body["logprobs"].as_u64().map(|count| shown(&prompt, count as usize, times));
+            event(&to, &json!({"choices": [{"text": "t", "token_ids": ids, "logprobs": shown}]}))?;
         }
-        let cached = if lie == "cached" { prompt.len() } else { 0 };
+        let cached = if lie == "cached" { prompt.len() - 2 } else { 0 };
         let usage = json!({"prompt_tokens": prompt.len(), "completion_tokens": tokens.len() - usize::from(lie == "usage"),
             "prompt_tokens_details": {"cached_tokens": cached}});
-        event(&to, &json!({"choices": [], "usage": usage}))?;
+        let timings = json!({"draft_n": 4, "draft_n_accepted": 3});
+        event(&to, &json!({"choices": [], "usage": usage, "timings": timings}))?;
         write!(to, "0\r\n\r\n").ok()?;
     }
 }
@@ -113,6 +163,8 @@ fn a_server_is_a_column_and_what_it_hides_is_unverified() {
         (&found["kind"], &found["memory"], &found["threads"]),
         (&"server".into(), &Value::Null, &Value::Null)
     );
+    let shown = found["agreement"]["shown"].as_u64().unwrap();
+    assert!(shown > 0 && shown % 5 == 0, "five log-probabilities behind each token: {shown}");
     assert!(figure(&report, &one, "throughput").is_some() && figure(&report, &one, "load").is_none());
     assert!(rule(&report, "R1")["unverified"].as_str().unwrap().contains(&one));
     assert!(report["plan"]["work"].to_string().contains("\"decode\":\"greedy\""));
@@ -124,7 +176,8 @@ fn servers_that_lie_are_struck_or_failed_and_the_others_are_measured() {
     for (lie, state, reason) in [
         ("model", "struck", "R11: "),
         ("drops", "failed", "the server gave 5 of the 6 tokens asked for"),
-        ("cached", "failed", "8 of the prompt's 8 tokens in a cache"),
+        ("precision", "struck", "R11: a logit differs by "),
+        ("cached", "failed", "6 of the prompt's 8 tokens in a cache"),
         ("closes", "failed", "the answer broke off"),
         ("stalls", "failed", "it was not done after 3 s"),
     ] {
@@ -137,6 +190,37 @@ fn servers_that_lie_are_struck_or_failed_and_the_others_are_measured() {
     let address = served("unnamed");
     let report = installation().json(0, &format!("--frameworks ours,http://{address} --rounds 2"));
     assert!(rule(&report, "R11")["unverified"].as_str().unwrap().contains("no ids"), "{report}");
+}
+
+#[test]
+fn a_shared_prefix_may_be_cached_and_what_a_server_says_of_its_requests_is_shown() {
+    let _ = program("reference-openai");
+    let address = served("cached");
+    let line = format!("--frameworks ours,http://{address} --rounds 2 --shared-prefix");
+    let installation = installation();
+    let report = installation.json(0, &format!("{line} 6"));
+    let served = &row(&report, &address)["served"];
+    let count = |name: &str| served[name].as_u64().unwrap();
+    assert_eq!(count("cached_tokens") * 8, count("prompt_tokens") * 6, "{served}");
+    assert_eq!(count("accepted_tokens") * 4, count("drafted_tokens") * 3, "{served}");
+    assert!(report["plan"]["work"].to_string().contains("\"shared_prefix\":6"));
+    installation.refuses(&[(&format!("{line} 8"), &["leaves prompt", "none of its own"])]);
+}
+
+#[test]
+fn a_server_gives_vectors_of_texts() {
+    let _ = program("reference-openai");
+    let installation = Installation::encoder().engine("ours", &[("prefill_token_ms", "1")]);
+    installation.of_worker("openai", "openai", "reference-openai", "reference = true\n");
+    let addresses = ["", "usage", "model"].map(served);
+    let [one, usage, model] = &addresses;
+    let line = addresses.iter().map(|address| format!(",http://{address}")).collect::<String>();
+    let report = installation.json(1, &format!("--frameworks ours{line} --rounds 2"));
+    assert_eq!(outcome(&report, one), ("measured", ""));
+    has_outcome(&report, usage, "failed", &["the server says that the texts have"]);
+    has_outcome(&report, model, "struck", &["R11: "]);
+    let unverified = rule(&report, "R11")["unverified"].to_string();
+    assert!(!unverified.contains("no ids"), "{unverified}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use comparison::judge::report::limit::{Bound, Share};
 use comparison::judge::report::{LoadParts, Prepared, Report, Row, Spread};
 use comparison::plan::{Plan, Rounds, Schedule};
 use protocol::untrusted::Foreign;
-use protocol::{Padding, Side, Unit};
+use protocol::{Padding, Served, Side, Unit};
 
 use super::{Line, Summary, verdicts};
 use crate::table::{Table, Tone};
@@ -71,7 +71,7 @@ const fn finding(label: &'static str, cell: fn(&Report, &Row) -> Option<String>)
     Finding { label, cell, is_tabled: false }
 }
 
-const FINDINGS: [Finding; 29] = [
+const FINDINGS: [Finding; 31] = [
     finding("activations are multiplied with weights in", |_, row| products(row)),
     finding("arithmetic that is not the framework's, of the CPU time of {phases}", |_, row| own_code(row)),
     finding("instructions, as the framework says", |_, row| {
@@ -145,6 +145,17 @@ const FINDINGS: [Finding; 29] = [
             1 => format!("on the {side}, 1 position computed"),
             positions => format!("on the {side}, {positions} positions computed"),
         })
+    }),
+    finding("prompt tokens that a server had in a cache", |_, row| {
+        let served = row.served?;
+        Some(format!("{} of {}", served.cached_tokens?, served.prompt_tokens))
+    }),
+    finding("tokens of a server by step, and share of its drafts that it accepted", |_, row| {
+        let Served { new_tokens, drafted_tokens, accepted_tokens, .. } = row.served?;
+        let (drafted, accepted) =
+            (drafted_tokens.filter(|&drafted| drafted > 0)? as f64, accepted_tokens? as f64);
+        let steps = (new_tokens as f64 - accepted).max(1.0);
+        Some(format!("{:.2}, {:.0} %", new_tokens as f64 / steps, 100.0 * accepted / drafted))
     }),
     // How near the estimates of the largest batch were to the workers' memory.
     finding("peak expected of the largest batch, and observed", |report, row| {

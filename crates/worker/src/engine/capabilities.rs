@@ -45,6 +45,10 @@ pub trait Decode {
     /// ([`bundle::ModelConfig::max_positions`]), or either is 0: see [`check_begin`](crate::engine::check_begin).
     fn begin(&mut self, batch: usize, capacity: usize) -> Result<()>;
 
+    /// Says that the logits of the sequences that have just begun are compared, and none of their times counts. A server
+    /// is asked for log-probabilities then.
+    fn show(&mut self) {}
+
     /// Encodes the audio of the one sequence, after [`begin`](Self::begin) and before the first append: `frames` is a
     /// log-mel spectrogram, `[bands, frames]` ([`bundle::Audio`]), and every later append attends to its vectors.
     /// Keys and values of every layer's attention to it are computed here, once. Complete on return; timed.

@@ -19,8 +19,8 @@ pub use encode::*;
 pub use hand_over::{CacheMemory, HandsOver, Plane};
 pub use protocol::untrusted::Foreigns;
 pub use protocol::{
-    Artefact, Device, EncodeTask, HandOver, Hybrid, InEffect, KvCachePolicy, Padding, ProfileEvent, Settings,
-    Side, UNNAMED_TOKENS,
+    Artefact, Device, EncodeTask, HandOver, Hybrid, InEffect, KvCachePolicy, Padding, ProfileEvent, Served,
+    Settings, Shows, Side,
 };
 
 /// Name and version of a framework that a worker is compiled with and that does not report its own: the
@@ -124,6 +124,21 @@ pub trait InferenceEngine: Sized + 'static {
 
     /// The values in effect now. Not timed.
     fn in_effect(&self) -> InEffect;
+
+    /// What can be seen of each step: all, unless this is a server.
+    fn shows(&self) -> Shows {
+        Shows::All
+    }
+
+    /// Tokens that a server keeps its model from choosing.
+    fn barred(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    /// What a server says of the requests that this engine sent; the last one is ended here. Not timed.
+    fn served(&mut self) -> Result<Option<Served>> {
+        Ok(None)
+    }
 
     /// Memory that the framework's own allocator has handed out on a GPU; `None` on a CPU, and where the
     /// framework does not report it. Not timed.

@@ -331,6 +331,7 @@ fn logits_along(
     let sequences = task.sequences.unwrap_or(joined.batch).clamp(1, joined.batch);
     let mut logits = Rows::new(sequences, kept + trace, vocabulary);
     decoder.begin(joined.batch, joined.longest + trace)?;
+    decoder.show();
     frames.map_or(Ok(()), |frames| decoder.listen(frames))?;
     let of_prompts = match last_only {
         true => joined.append(decoder)?,

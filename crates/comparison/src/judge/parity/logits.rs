@@ -48,6 +48,12 @@ fn log_sum_exp(row: &[f32]) -> f64 {
     largest + row.iter().map(|&x| (f64::from(x) - largest).exp()).sum::<f64>().ln()
 }
 
+/// The logarithms of a row's softmax.
+pub(super) fn log_probabilities(row: &[f32]) -> impl Iterator<Item = f32> {
+    let sum = log_sum_exp(row);
+    row.iter().map(move |&logit| (f64::from(logit) - sum) as f32)
+}
+
 /// Σ p · (log p − log q) over softmaxes of two rows of logits, in f64.
 fn kl_divergence(p: &[f32], q: &[f32]) -> f64 {
     let (of_p, of_q) = (log_sum_exp(p), log_sum_exp(q));

@@ -64,6 +64,7 @@ pub fn compare(
         largest: Some(sums.largest),
         not_finite: sums.not_finite,
         uniform: is_uniform(&reference.logits),
+        shown: None,
     };
     let mut agreement = Agreement {
         reference: reference.framework.clone(),
@@ -80,6 +81,45 @@ pub fn compare(
     };
     agreement.broken = agreement.objection();
     Ok(agreement)
+}
+
+/// The same of log-probabilities, of which only those of the most likely tokens are shown, and the others NaN: these count
+/// as the reference's. Positions that show none, such as a prompt's, are left out.
+pub fn compare_shown(
+    reference: &Reference,
+    ours: &[Logits],
+    tokens: TokenAgreement,
+    tolerance: Tolerance,
+) -> Result<Agreement, String> {
+    let (mut shown, mut both) = (0, Vec::new());
+    for (theirs, ours) in reference.logits.iter().zip(ours) {
+        let of = |values| Logits { batch: 1, positions: 0, vocabulary: theirs.vocabulary, values };
+        let (mut reference, mut filled) = (of(Vec::new()), of(Vec::new()));
+        if (theirs.batch, theirs.positions, theirs.vocabulary)
+            != (ours.batch, ours.positions, ours.vocabulary)
+        {
+            return Err("its log-probabilities do not have the shape of the reference's logits".into());
+        }
+        let rows = theirs.values.chunks(theirs.vocabulary).zip(ours.values.chunks(ours.vocabulary));
+        for (theirs, ours) in rows.filter(|(_, ours)| ours.iter().any(|number| !number.is_nan())) {
+            shown += ours.iter().filter(|number| !number.is_nan()).count();
+            let start = reference.values.len();
+            reference.values.extend(logits::log_probabilities(theirs));
+            let theirs = &reference.values[start..];
+            let fill = |(ours, theirs): (&f32, &f32)| if ours.is_nan() { *theirs } else { *ours };
+            filled.values.extend(ours.iter().zip(theirs).map(fill));
+            (reference.positions, filled.positions) = (reference.positions + 1, filled.positions + 1);
+        }
+        both.push((reference, filled));
+    }
+    if shown == 0 {
+        return Err("it shows no log-probabilities of the tokens that it was asked for".into());
+    }
+    let (logits, filled): (Vec<Logits>, Vec<Logits>) = both.into_iter().unzip();
+    let reference = Reference { logits, unquantised: None, ..reference.clone() };
+    let found = compare(&reference, &filled, tokens, tolerance)?;
+    let logits = found.logits.map(|logits| LogitAgreement { shown: Some(shown), ..logits });
+    Ok(Agreement { logits, digest: None, ..found })
 }
 
 /// Compares the tokens of the timed requests with those that the reference prefers. `goes_on`: whether a
@@ -118,11 +158,11 @@ pub struct Drawn {
 }
 
 /// Compares a timed request with a reference that was computed along the tokens that the request was fed: the tokens that
-/// it chose, and the logits that were drawn. `along`: of each sequence the logits that predict its new tokens, `[new
+/// it chose, and the logits that were drawn; `barred` are tokens that it never chooses. `along`: of each sequence the logits that predict its new tokens, `[new
 /// tokens, vocabulary]`.
 pub fn proved(
     chosen: &[Vec<u32>],
-    drawn: &[Drawn],
+    (drawn, barred): (&[Drawn], &[u32]),
     (along, vocabulary): (&[&[f32]], usize),
     tolerance: &Tolerance,
 ) -> TokenAgreement {
@@ -131,7 +171,11 @@ pub fn proved(
         let rows: Vec<&[f32]> = logits.chunks_exact(vocabulary).collect();
         for (row, &token) in rows.iter().zip(chosen) {
             found.timed += 1;
-            found.mismatches += usize::from(!is_choice(row, token as usize, tolerance.tie));
+            let is_choice = match barred {
+                [] => is_choice(row, token as usize, tolerance.tie),
+                _ => is_choice(&without(row, barred), token as usize, tolerance.tie),
+            };
+            found.mismatches += usize::from(!is_choice);
         }
         let Some(share) = tolerance.max_abs_share else { continue };
         let largest = logits.iter().fold(0.0_f32, |largest, logit| largest.max(logit.abs()));
@@ -147,6 +191,17 @@ pub fn proved(
         }
     }
     found
+}
+
+/// A row in which some tokens are not likely at all.
+fn without(row: &[f32], tokens: &[u32]) -> Vec<f32> {
+    let mut row = row.to_vec();
+    for &token in tokens {
+        if let Some(logit) = row.get_mut(token as usize) {
+            *logit = f32::NEG_INFINITY;
+        }
+    }
+    row
 }
 
 // The findings of the processes of `photofinish parity`.

@@ -48,6 +48,42 @@ fn compared(reference: &Reference, logits: &[Logits]) -> Agreement {
     compare(reference, logits, tokens(&forced(), reference, &run(&[1, 0])), tolerance).unwrap()
 }
 
+/// Log-probabilities of the two most likely tokens of each new position, as a server with logits shows them.
+fn shown(logits: &[Logits]) -> Vec<Logits> {
+    let mut shown = logits.to_vec();
+    for case in &mut shown {
+        let prompt = case.positions - 2;
+        for (position, row) in case.values.chunks_mut(case.vocabulary).enumerate() {
+            let best = most_likely(row, 2);
+            let all: Vec<f32> = logits::log_probabilities(row).collect();
+            row.fill(f32::NAN);
+            best.iter()
+                .filter(|_| position >= prompt)
+                .for_each(|&token| row[token as usize] = all[token as usize]);
+        }
+    }
+    shown
+}
+
+#[test]
+fn of_a_server_the_log_probabilities_that_it_shows_are_compared() {
+    let (reference, tolerance) = (reference(), Tolerance::for_precision(Precision::F32));
+    let judge = |logits: &[Logits]| compare_shown(&reference, logits, TokenAgreement::default(), tolerance);
+    let equal = judge(&shown(&reference.logits)).unwrap();
+    assert_eq!((equal.broken, equal.logits.unwrap().shown), (None, Some(4)));
+    // Another temperature: the order of the tokens is the same.
+    let mut other = reference.logits.clone();
+    other[0].values.iter_mut().for_each(|logit| *logit *= 0.9);
+    assert!(judge(&shown(&other)).unwrap().broken.unwrap().starts_with("a logit differs by "));
+    let mut infinite = shown(&reference.logits);
+    let number = infinite[0].values.iter_mut().find(|number| !number.is_nan()).unwrap();
+    *number = f32::NEG_INFINITY;
+    assert_eq!(judge(&infinite).unwrap().broken.as_deref(), Some("1 logits are not finite"));
+    let mut nothing = reference.logits.clone();
+    nothing[0].values.fill(f32::NAN);
+    assert!(judge(&nothing).unwrap_err().contains("shows no log-probabilities"));
+}
+
 #[test]
 fn the_same_logits_agree() {
     let same = judge(|_| {}, &[1, 0]);
@@ -180,7 +216,7 @@ fn drawn_logits_show_a_request_that_computed_at_another_precision() {
     let along: [&[f32]; 1] = [&[0.0, 8.0, -4.0, 1.0, 0.0, 6.0]];
     let of = |chosen: [u32; 2], logit: f32, precision| {
         let drawn = [Drawn { step: 1, tokens: vec![0, 2], values: vec![vec![logit, 6.0]] }];
-        proved(&[chosen.to_vec()], &drawn, (&along, 3), &Tolerance::for_precision(precision))
+        proved(&[chosen.to_vec()], (&drawn, &[]), (&along, 3), &Tolerance::for_precision(precision))
     };
     let same = of([1, 2], 1.0, Precision::F32);
     assert_eq!((same.timed, same.mismatches, same.drawn, same.beyond), (2, 0, 2, 0));
@@ -191,6 +227,16 @@ fn drawn_logits_show_a_request_that_computed_at_another_precision() {
     assert!(objection.contains("1 of 2 logits") && objection.contains("1.25e-3"), "{objection}");
     assert_eq!(of([1, 2], f32::NAN, Precision::F32).beyond, 1);
     assert_eq!(of([1, 2], 1.01, Precision::Bf16).drawn, 0, "single logits may be off at 16 bits");
+}
+
+#[test]
+fn a_server_is_not_held_to_tokens_that_it_never_chooses() {
+    let along: [&[f32]; 1] = [&[0.0, 8.0, -4.0, 1.0, 0.0, 6.0]];
+    let mismatches = |barred: &[u32]| {
+        let tolerance = Tolerance::for_precision(Precision::F32);
+        proved(&[vec![0, 2]], (&[], barred), (&along, 3), &tolerance).mismatches
+    };
+    assert_eq!((mismatches(&[]), mismatches(&[1]), mismatches(&[2])), (1, 0, 2));
 }
 
 // Continuations.

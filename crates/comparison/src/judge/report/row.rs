@@ -5,7 +5,7 @@ use std::fmt;
 
 use bundle::Precision;
 use configs::OwnCode;
-use protocol::{GpuWork, Hello, InEffect, untrusted};
+use protocol::{GpuWork, Hello, InEffect, Served, Shows, untrusted};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use statistics::{Components, median};
@@ -89,6 +89,12 @@ pub struct Row {
     /// How it padded prompts of different lengths in one batch; `None` if they had one length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub padding: Option<protocol::Padding>,
+    /// What can be seen of its steps.
+    #[serde(default, skip_serializing_if = "Shows::is_all")]
+    pub shows: Shows,
+    /// What a server said of the requests of its last process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served: Option<Served>,
 }
 
 /// The origin of a contender's code.
@@ -244,6 +250,8 @@ impl Row {
             kernel_cache_bytes: complete.iter().filter_map(|run| run.kernel_cache_bytes).max(),
             compiled: complete.last().and_then(|run| run.usage()?.compiled.clone()),
             padding: complete.last().and_then(|run| run.usage()?.cache.padding),
+            shows: loaded.map_or_else(Shows::default, |loaded| loaded.shows),
+            served: complete.last().and_then(|run| run.usage()?.served),
         }
     }
 
@@ -282,11 +290,11 @@ impl Row {
     pub fn parity_words(&self) -> String {
         match (self.state, &self.agreement) {
             (state, _) if !state.has_figures() => state.words().into(),
-            (_, None) if self.kind == Kind::Server => match &self.in_effect {
-                Some(known) if known.names_tokens() => "ok, tokens".into(),
-                _ => "unverified".into(),
+            (_, None) => match (self.kind, self.shows) {
+                (Kind::Server, Shows::Choice) => "ok, tokens".into(),
+                (Kind::Server, Shows::Count) => "unverified".into(),
+                _ => "not checked".into(),
             },
-            (_, None) => "not checked".into(),
             // How near it comes is what the comparison is about.
             (_, Some(Agreement { vectors: Some(vectors), .. })) if self.is_other_file => {
                 format!("cosine {:.4}", vectors.cosine)

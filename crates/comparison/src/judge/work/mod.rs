@@ -285,6 +285,8 @@ fn generate_case(work: &Generate) -> Case {
         Decode::Sampled(_) => "sampled",
     };
     let chunk = work.prefill_chunk.map(|tokens| (CHUNK.to_owned(), tokens.into()));
+    let shared = Some(work.prompted.shared_prefix).filter(|&tokens| tokens > 0);
+    let shared = shared.map(|tokens| (SHARED.to_owned(), tokens.into()));
     let mixed = work.prompted.mixed.as_deref().map(|lengths| (MIXED.to_owned(), lengths.into()));
     let seconds = work.prompted.prompts.iter().filter_map(|prompt| Some(prompt.audio.as_ref()?.seconds));
     let seconds: Vec<f64> = seconds.collect();
@@ -293,13 +295,16 @@ fn generate_case(work: &Generate) -> Case {
         context: work.context,
         decode: decode.to_owned(),
         autoregressive: work.autoregressive,
-        other: chunk.into_iter().chain(mixed).chain(heard).collect(),
+        other: chunk.into_iter().chain(shared).chain(mixed).chain(heard).collect(),
         ..Case::default()
     }
 }
 
 /// Tokens of a prompt that are read at once, in a record.
 const CHUNK: &str = "prefill_chunk";
+
+/// Tokens that all prompts begin with, in a record.
+const SHARED: &str = "shared_prefix";
 
 /// Seconds of audio that are heard, in a record.
 const HEARD: &str = "heard";
@@ -325,6 +330,7 @@ fn generate_unusual(case: &Case) -> Vec<String> {
     let all = [
         decode.cloned(),
         chunk.map(|tokens| format!("prompts in chunks of {tokens}")),
+        case.other.get(SHARED).map(|tokens| format!("the first {tokens} tokens of all prompts the same")),
         mixed.map(|lengths| format!("prompts of {lengths} in one batch")),
         (case.kv_cache == "off").then(|| "no KV cache".to_owned()),
         precision.map(|precision| format!("KV cache in {precision}")),

@@ -216,8 +216,10 @@ pub(super) fn resolve(
             "perplexity is that of a model that goes token by token; --autoregressive takes its body as one",
         );
     }
-    if !request.prefill_chunk.is_empty() {
-        return refuse("--prefill-chunk is for prompts that are read before anything is added to them");
+    if !request.prefill_chunk.is_empty() || request.shared_prefix > 0 {
+        return refuse(
+            "--prefill-chunk and --shared-prefix are for prompts that are read before anything is added to them",
+        );
     }
     for prompt in &prompted.prompts {
         check_prompt(&prompt.tokens, mask)?;

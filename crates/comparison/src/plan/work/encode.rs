@@ -176,6 +176,7 @@ pub(super) fn resolve(
         ("--kv-cache", request.has_cache_switch()),
         ("--new-tokens", !request.new_tokens.is_empty()),
         ("--prefill-chunk", !request.prefill_chunk.is_empty()),
+        ("--shared-prefix", request.shared_prefix > 0),
         ("--chat", request.chat),
         ("--steps", !request.denoise.is_default()),
         ("--prompt-lengths", !request.prompt_lengths.is_empty()),

@@ -46,6 +46,7 @@ impl Generate {
             (None, DecodeAsked::Forced) => Decode::Forced,
             (None, DecodeAsked::Greedy) => Decode::Greedy,
         };
+        prompted.share(request.shared_prefix)?;
         let context = request.context.first().map_or(0, |&tokens| tokens as usize);
         let load = request.serving.load(USUAL_REQUESTS, seed)?;
         if let Some(load) = load {
@@ -97,7 +98,8 @@ impl Generate {
         for (row, tokens) in prompts.iter_mut().enumerate() {
             let [before, after] = self.prompted.of_row(case, row).special;
             let end = tokens.len().saturating_sub(after);
-            tokens[before.min(end)..end].iter_mut().for_each(|token| *token = drawn());
+            let kept = before.max(self.prompted.shared_prefix).min(end);
+            tokens[kept..end].iter_mut().for_each(|token| *token = drawn());
         }
         let mut row = || (0..self.prompted.new_tokens).map(|_| drawn()).collect();
         let trace = if is_fed { prompts.iter().map(|_| row()).collect() } else { Vec::new() };
@@ -143,6 +145,7 @@ pub(super) fn refuse_with_audio(request: &Request) -> Result<()> {
         ("--batch", !request.batch.is_empty() || request.batch_max),
         ("--mixed", request.mixed),
         ("--prefill-chunk", request.prefill_chunk.iter().any(|&tokens| tokens > 0)),
+        ("--shared-prefix", request.shared_prefix > 0),
         ("--prompt-tokens", !request.prompt_tokens.is_empty() || !request.prompt_lengths.is_empty()),
         ("--chat", request.chat),
         ("--callers, --rate, --slo and --serve", !request.serving.is_default()),
@@ -209,10 +212,14 @@ impl Describe for Generate {
             return self.prompted.words(&how.unwrap_or_default());
         };
         let Prompted { new_tokens, .. } = self.prompted;
-        let (words, tokens) = (work::words(load), self.prompted.longest());
+        let (words, tokens, shared) = (work::words(load), self.prompted.longest(), self.prompted.shared());
         match &self.prompted.mixed {
-            Some(lengths) => format!("{words} for {new_tokens} new tokens each, behind prompts of {lengths}"),
-            None => format!("{words} for {new_tokens} new tokens each, behind a prompt of {tokens} tokens"),
+            Some(lengths) => {
+                format!("{words} for {new_tokens} new tokens each, behind prompts of {lengths}{shared}")
+            }
+            None => format!(
+                "{words} for {new_tokens} new tokens each, behind a prompt of {tokens} tokens{shared}"
+            ),
         }
     }
 
@@ -425,9 +432,26 @@ pub struct Prompted {
     /// The name of the one case with all prompts in its batch; `None` if each is a case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mixed: Option<String>,
+    /// Number of tokens at the beginning that all prompts have in common.
+    #[serde(default, skip_serializing_if = "crate::plan::plan::is_zero")]
+    pub shared_prefix: usize,
 }
 
 impl Prompted {
+    /// Gives all prompts the beginning of the first.
+    fn share(&mut self, tokens: usize) -> Result<()> {
+        let own = |prompt: &Prompt| prompt.tokens.len() - prompt.special[1];
+        if let Some(short) = self.prompts.iter().find(|prompt| tokens > 0 && own(prompt) <= tokens) {
+            let (name, length) = (&short.name, short.tokens.len());
+            return Err(Failure::usage(format!(
+                "--shared-prefix {tokens} leaves prompt {name:?}, of {length} tokens, none of its own: take fewer, or longer \
+                 prompts (--prompt-tokens N)"
+            )));
+        }
+        self.shared_prefix = tokens;
+        Ok(())
+    }
+
     /// Rejects prompts that exceed the model's context.
     pub(super) fn new(
         request: &Request,
@@ -449,7 +473,7 @@ impl Prompted {
         let judged =
             request.batch_max.then(|| judged(new_tokens, config.vocab_size)).filter(|&few| few < batch);
         let prompt_last_only = prompt_last_only || judged.is_some();
-        Ok(Prompted { batch, prompt_last_only, new_tokens, prompts, judged, mixed })
+        Ok(Prompted { batch, prompt_last_only, new_tokens, prompts, judged, mixed, shared_prefix: 0 })
     }
 
     /// Makes one case of all prompts, with `batch` sequences or one for each prompt.
@@ -462,6 +486,7 @@ impl Prompted {
     /// The prompts of each case: one prompt, or a batch of rotations of it, which differ in content and have the same
     /// length. A mixed batch has every prompt before any is rotated.
     pub fn case_prompts(&self) -> Vec<Vec<Vec<u32>>> {
+        let shared = self.prompts.first().map_or(&[][..], |first| &first.tokens[..self.shared_prefix]);
         let rotated = |prompt: &Prompt, by: usize| {
             let mut tokens = prompt.tokens.clone();
             // Special tokens stay at their ends.
@@ -469,6 +494,7 @@ impl Prompted {
             let end = tokens.len().saturating_sub(after);
             let inner = &mut tokens[before.min(end)..end];
             inner.rotate_left(by % inner.len().max(1));
+            tokens[..shared.len()].copy_from_slice(shared);
             tokens
         };
         if self.mixed.is_some() {
@@ -549,10 +575,18 @@ impl Prompted {
         let together = if self.mixed.is_some() { "one batch of" } else { "batch" };
         let batch = if self.batch > 1 { format!(", {together} {}", self.batch) } else { String::new() };
         format!(
-            "prompts of {} tokens, {} new tokens each{how}{batch}",
+            "prompts of {} tokens{}, {} new tokens each{how}{batch}",
             lengths.join(" and "),
+            self.shared(),
             self.new_tokens
         )
+    }
+
+    fn shared(&self) -> String {
+        match self.shared_prefix {
+            0 => String::new(),
+            tokens => format!(", the first {tokens} the same in all"),
+        }
     }
 
     /// Whether every sequence has as many tokens as were asked for.

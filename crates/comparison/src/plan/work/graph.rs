@@ -237,6 +237,7 @@ fn of_texts(request: &Request) -> Option<&'static str> {
         ("prompts", request.prompts != PromptSource::Usual),
         ("--new-tokens", !request.new_tokens.is_empty()),
         ("--prefill-chunk", !request.prefill_chunk.is_empty()),
+        ("--shared-prefix", request.shared_prefix > 0),
         ("--prompt-tokens", !request.prompt_tokens.is_empty()),
         ("--prompt-lengths", !request.prompt_lengths.is_empty()),
         ("--context", !request.context.is_empty()),

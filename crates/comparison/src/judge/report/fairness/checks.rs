@@ -6,7 +6,7 @@ use std::path::Path;
 use bundle::Precision;
 use configs::TUNABLES;
 use protocol::untrusted::Foreign;
-use protocol::{Artefact, Build, Event, InEffect, KvCachePolicy};
+use protocol::{Artefact, Build, Event, InEffect, KvCachePolicy, Shows};
 
 use super::Judged;
 use crate::facts::agreement::Tolerance;
@@ -259,11 +259,15 @@ pub(super) fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> 
         return Some(reason);
     }
     let agreements = || judged.runs_of(label).filter_map(|run| Some((run, run.agreement.as_ref()?)));
+    let of_logits = || agreements().find_map(|(run, agreement)| Some((run, agreement.broken.clone()?)));
     if let Some(contender) = judged.plan.contender(label).filter(|contender| contender.engine.is_server()) {
-        // It shows no logits: its tokens alone are compared.
+        // It may show its tokens alone.
         let tolerance = Tolerance::for_work(contender, &judged.plan.work);
-        let reason = judged.runs_of(label).find_map(|run| run.tokens.as_ref()?.objection(&tolerance))?;
-        return Some(format!("{reason}: its model, or what it was started with, is another"));
+        let of_tokens = || judged.runs_of(label).find_map(|run| run.tokens.as_ref()?.objection(&tolerance));
+        let reason = of_logits().map(|(_, reason)| reason).or_else(of_tokens)?;
+        return Some(format!(
+            "{reason}: its model, its precision or that of its KV cache is not the comparison's"
+        ));
     }
     let Some((_, first)) = agreements().next() else {
         let is_parity = |event: &Event| matches!(event, Event::Parity(_));
@@ -273,17 +277,17 @@ pub(super) fn outputs_agree(judged: &Judged<'_>, label: &str) -> Option<String> 
             _ => "it yielded no logits".into(),
         });
     };
-    let of_logits = agreements().find_map(|(run, agreement)| Some((run, agreement.broken.clone()?)));
     let of_tokens = || {
         judged.runs_of(label).find_map(|run| Some((run, run.tokens.as_ref()?.objection(&first.tolerance)?)))
     };
-    let (run, reason) = of_logits.or_else(of_tokens)?;
+    let (run, reason) = of_logits().or_else(of_tokens)?;
     Some(format!("{reason} (reference: {} in f32, round {})", first.reference, run.round + 1))
 }
 
-/// Servers whose tokens were not compared.
+/// A server whose tokens were not compared.
 pub(super) fn unnamed(judged: &Judged<'_>, servers: &[&str]) -> Option<String> {
-    let label = servers.iter().find(|label| judged.runs_of(label).all(|run| run.tokens.is_none()))?;
+    let counts = |run: &Run| run.loaded().is_some_and(|loaded| loaded.shows == Shows::Count);
+    let label = servers.iter().find(|label| judged.runs_of(label).any(counts))?;
     Some(format!("{label} gives its tokens no ids: what it computed is not known"))
 }
 
