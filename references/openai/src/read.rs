@@ -117,7 +117,8 @@ impl Way {
         if self.ids == Ids::LlamaCpp {
             set("n_predict", json!(tokens));
             set("return_tokens", json!(true));
-            set("cache_prompt", json!(self.caches));
+            // Log-probabilities are asked for behind one token after another.
+            set("cache_prompt", json!(self.caches || shown.is_some()));
             if let Some(count) = shown {
                 set("n_probs", json!(count));
             }

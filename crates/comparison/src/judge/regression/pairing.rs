@@ -67,12 +67,7 @@ fn take<'a>(
 
 /// Whether the weights are the same: by their hash if both have it, because names of models are arbitrary.
 pub fn is_same(a: &Case, b: &Case) -> bool {
-    let unnamed = |case: &Case| Case {
-        model: String::new(),
-        weights_sha256: None,
-        other: Default::default(),
-        ..case.clone()
-    };
+    let unnamed = |case: &Case| Case { model: String::new(), weights_sha256: None, ..case.clone() };
     let same_weights = match (&a.weights_sha256, &b.weights_sha256) {
         (Some(a), Some(b)) => a == b,
         _ => a.model == b.model,
@@ -121,7 +116,12 @@ pub(crate) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
         }
     };
     if !is_same(&a.case, &b.case) {
-        note("case", records::in_full(&a.case), records::in_full(&b.case));
+        let mut said = [&a.case, &b.case].map(records::in_full);
+        if said[0] == said[1] && hash(&a.case) == hash(&b.case) {
+            said = [&a.case, &b.case].map(|case| serde_json::to_string(case).unwrap_or_default());
+        }
+        let [theirs, ours] = said;
+        note("case", theirs, ours);
         note("weights", hash(&a.case), hash(&b.case));
     }
     if !(is_left_open(a) && is_left_open(b)) {
@@ -141,11 +141,6 @@ pub(crate) fn settings(a: &Record, b: &Record) -> Vec<Difference> {
         _ => "as they are".to_owned(),
     };
     note("prompts", chat(a), chat(b));
-    let mixed = |record: &Record| match record.case.other.get("mixed").and_then(|lengths| lengths.as_str()) {
-        Some(lengths) => format!("all in one batch, of {lengths}"),
-        None => "of one length in a batch".to_owned(),
-    };
-    note("lengths of prompts", mixed(a), mixed(b));
     let fair = |record: &Record| (!record.settings.fair_comparison).to_string();
     note("--allow-unfair", fair(a), fair(b));
     found
@@ -380,6 +375,25 @@ mod tests {
         let found = pair(&baseline, &current, true);
         assert_eq!((found.pairs.len(), found.alone.len()), (2, 0));
         assert!(differences(&found.pairs[1])[0].starts_with("case: "), "{:?}", differences(&found.pairs[1]));
+    }
+
+    #[test]
+    fn cases_that_differ_in_callers_or_in_a_field_of_their_work_are_not_the_same() {
+        let of = |name: &str, value: serde_json::Value| {
+            let mut record = record("a", 1.0);
+            record.case.other.insert(name.to_owned(), value);
+            record
+        };
+        let plain = record("a", 1.0);
+        let callers = [4, 16].map(|callers| of("serving", serde_json::json!({ "callers": callers })));
+        let texts = of("texts", vec![1, 64].into());
+        for (a, b) in [(&callers[0], &callers[1]), (&plain, &texts), (&plain, &of("prefill_chunk", 8.into()))]
+        {
+            assert!(!is_same(&a.case, &b.case));
+            let found = differences(&Pair { baseline: a, current: b });
+            assert!(found[0].starts_with("case: "), "{found:?}");
+        }
+        assert!(is_same(&texts.case, &texts.clone().case));
     }
 
     #[test]
