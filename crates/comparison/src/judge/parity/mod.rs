@@ -158,8 +158,8 @@ pub struct Drawn {
 }
 
 /// Compares a timed request with a reference that was computed along the tokens that the request was fed: the tokens that
-/// it chose, and the logits that were drawn; `barred` are tokens that it never chooses. `along`: of each sequence the logits that predict its new tokens, `[new
-/// tokens, vocabulary]`.
+/// it chose, and the logits that were drawn. `barred`: tokens that it never chooses. `along`: of each sequence the logits
+/// that predict its new tokens, `[new tokens, vocabulary]`.
 pub fn proved(
     chosen: &[Vec<u32>],
     (drawn, barred): (&[Drawn], &[u32]),

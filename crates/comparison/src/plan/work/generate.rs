@@ -440,7 +440,7 @@ pub struct Prompted {
 impl Prompted {
     /// Gives all prompts the beginning of the first.
     fn share(&mut self, tokens: usize) -> Result<()> {
-        let own = |prompt: &Prompt| prompt.tokens.len() - prompt.special[1];
+        let own = |prompt: &Prompt| prompt.tokens.len().saturating_sub(prompt.special[1]);
         if let Some(short) = self.prompts.iter().find(|prompt| tokens > 0 && own(prompt) <= tokens) {
             let (name, length) = (&short.name, short.tokens.len());
             return Err(Failure::usage(format!(
