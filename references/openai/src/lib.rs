@@ -7,6 +7,8 @@ mod http;
 mod read;
 mod started;
 
+use std::sync::Arc;
+
 use completions::Completions;
 use embeddings::Embeddings;
 use http::Client;
@@ -23,8 +25,8 @@ const HIDDEN: &str = "not shown";
 #[derive(Debug)]
 pub struct Server {
     of: Of,
-    /// The server, if this started it.
-    _started: Option<Started>,
+    /// The server, if this process started it.
+    _started: Option<Arc<Started>>,
 }
 
 #[derive(Debug)]
@@ -61,9 +63,7 @@ impl InferenceEngine for Server {
         let (client, started) = match [option("url"), option("command")] {
             [Some(url), _] => (Client::new(url)?, None),
             [None, Some(command)] => {
-                let started = Started::new(command, bundle.directory())?;
-                let client = Client::new(&started.url())?;
-                started.wait(&client)?;
+                let (started, client) = Started::shared(command, bundle.directory())?;
                 (client, Some(started))
             }
             [None, None] => {

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use worker::engine::EngineError;
@@ -23,10 +23,27 @@ pub(crate) struct Started {
     port: u16,
 }
 
+/// The one of this process: callers share it, with a connection each.
+static SHARED: Mutex<Weak<Started>> = Mutex::new(Weak::new());
+
 impl Started {
+    /// The server of this process, started by the first that asks, and a client of its own. What it loads is loaded then.
+    pub(crate) fn shared(command: &str, bundle: &Path) -> Result<(Arc<Started>, Client), EngineError> {
+        let mut shared = SHARED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(started) = shared.upgrade() {
+            let client = Client::new(&started.url())?;
+            return Ok((started, client));
+        }
+        let started = Arc::new(Started::new(command, bundle)?);
+        let client = Client::new(&started.url())?;
+        started.wait(&client)?;
+        *shared = Arc::downgrade(&started);
+        Ok((started, client))
+    }
+
     /// Starts `command`, words between spaces in which `{port}` is a free port and `{bundle}` the model's directory. What it
     /// prints is shown where a worker's own messages are.
-    pub(crate) fn new(command: &str, bundle: &Path) -> Result<Started, EngineError> {
+    fn new(command: &str, bundle: &Path) -> Result<Started, EngineError> {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let port = free.map_err(|error| EngineError::Framework(format!("no free port: {error}")))?.port();
         let bundle = bundle.display().to_string();
@@ -40,13 +57,13 @@ impl Started {
         Ok(Started { child: Mutex::new(child), program, port })
     }
 
-    pub(crate) fn url(&self) -> String {
+    fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
     /// Waits until it answers; what it loads is loaded then.
     #[expect(clippy::disallowed_methods, reason = "a limit of a wait, and no figure")]
-    pub(crate) fn wait(&self, client: &Client) -> Result<(), EngineError> {
+    fn wait(&self, client: &Client) -> Result<(), EngineError> {
         let begun = Instant::now();
         // While it loads, a server refuses, or answers with another status.
         while !client.get("/v1/models").is_ok_and(|answer| answer.status == 200) {
@@ -85,5 +102,15 @@ mod tests {
         let started = Started::new("false", Path::new(".")).unwrap();
         let error = started.wait(&Client::new(&started.url()).unwrap()).unwrap_err().to_string();
         assert!(error.contains("the server false ended: exit status: 1"), "{error}");
+    }
+
+    #[test]
+    fn callers_share_a_server_until_the_last_has_gone() {
+        let ours = Arc::new(Started::new("sleep 60", Path::new(".")).unwrap());
+        *SHARED.lock().unwrap() = Arc::downgrade(&ours);
+        let (another, _) = Started::shared("no-such-server", Path::new(".")).unwrap();
+        assert_eq!(another.port, ours.port);
+        drop((ours, another));
+        assert!(Started::shared("no-such-server", Path::new(".")).is_err(), "it is started anew");
     }
 }

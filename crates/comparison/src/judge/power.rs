@@ -68,7 +68,8 @@ impl Power {
         let mut differences = Vec::new();
         for metric in Metric::questions(kind) {
             let share = metric.error_share(kind) / all / pairs as f64;
-            differences.push((metric, smallest(rounds, deviation(&runs, metric)?, share)));
+            let found = smallest(rounds, deviation(&runs, metric)?, share, asked.request.margin_percent / 100.0);
+            differences.push((metric, found));
         }
         Some(Power { rounds, differences, runs: runs.len() })
     }
@@ -91,11 +92,13 @@ impl Power {
     }
 }
 
-/// The share by which a contender must be slower to be found so by four of five comparisons. `deviation`: of log ratios from
-/// round to round. `share`: that of the error rate at Holm's first step, which a difference faces if it is the only one.
-pub fn smallest(rounds: usize, deviation: f64, share: f64) -> f64 {
-    let shift = detectable_shift(rounds, (rounds - 1) as f64, SIGNIFICANCE * share, POWER);
-    (shift * deviation).exp() - 1.0
+/// The share by which a contender must be slower to be found so by four of five comparisons: the test must see it, and must
+/// not see that both are equal within `margin`. `deviation`: of log ratios from round to round. `share`: that of the error
+/// rate at Holm's first step, which a difference faces if it is the only one.
+pub fn smallest(rounds: usize, deviation: f64, share: f64, margin: f64) -> f64 {
+    let shift = |power| detectable_shift(rounds, (rounds - 1) as f64, SIGNIFICANCE * share, power) * deviation;
+    let is_open = margin.ln_1p() - shift(1.0 - POWER);
+    shift(POWER).max(is_open).exp() - 1.0
 }
 
 /// What a request computes.
@@ -188,6 +191,14 @@ mod tests {
             words.ends_with(" in 4 of 5 comparisons (noise of the last run of this case here)"),
             "{words}"
         );
+    }
+
+    #[test]
+    fn a_difference_within_the_margin_is_found_to_be_none() {
+        let least = |deviation| smallest(10, deviation, 0.5, 0.02);
+        assert!((least(1e-6) - 0.02).abs() < 1e-4, "{}", least(1e-6));
+        assert!((0.01..0.02).contains(&least(0.003)), "{}", least(0.003));
+        assert_eq!(least(0.05), smallest(10, 0.05, 0.5, 0.0));
     }
 
     #[test]

@@ -266,7 +266,7 @@ fn promised(runs: &[Weathered], weathers: &[&str], seed: u64) -> Vec<(Rate, f64)
             let deviations: Vec<f64> =
                 stretches.filter_map(of_stretch).filter_map(|found| found.standard_deviation).collect();
             let Some(deviation) = median(&deviations) else { continue };
-            let difference = power::smallest(EACH, deviation, share);
+            let difference = power::smallest(EACH, deviation, share, statistics::DEFAULT_MARGIN);
             for from in Schedule::InTurns.starts(run) {
                 let one = Comparison { run, from, schedule: Schedule::InTurns, slower: 1.0 + difference };
                 rate.add(one.apart(), one.ours(seed) > 0);
