@@ -68,7 +68,8 @@ impl Power {
         let mut differences = Vec::new();
         for metric in Metric::questions(kind) {
             let share = metric.error_share(kind) / all / pairs as f64;
-            let found = smallest(rounds, deviation(&runs, metric)?, share, asked.request.margin_percent / 100.0);
+            let found =
+                smallest(rounds, deviation(&runs, metric)?, share, asked.request.margin_percent / 100.0);
             differences.push((metric, found));
         }
         Some(Power { rounds, differences, runs: runs.len() })
@@ -96,7 +97,8 @@ impl Power {
 /// not see that both are equal within `margin`. `deviation`: of log ratios from round to round. `share`: that of the error
 /// rate at Holm's first step, which a difference faces if it is the only one.
 pub fn smallest(rounds: usize, deviation: f64, share: f64, margin: f64) -> f64 {
-    let shift = |power| detectable_shift(rounds, (rounds - 1) as f64, SIGNIFICANCE * share, power) * deviation;
+    let shift =
+        |power| detectable_shift(rounds, (rounds - 1) as f64, SIGNIFICANCE * share, power) * deviation;
     let is_open = margin.ln_1p() - shift(1.0 - POWER);
     shift(POWER).max(is_open).exp() - 1.0
 }
