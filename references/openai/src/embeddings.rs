@@ -41,7 +41,7 @@ struct Answer {
 impl Embeddings {
     /// Asks the server for the vector of a short text, so that one that has none is known before anything is timed.
     pub(crate) fn new(client: Client, config: ModelConfig) -> Result<Embeddings, EngineError> {
-        let model = Model::of(&client)?;
+        let model = Model::ask(&client)?;
         let mut embeddings = Embeddings { client, model, config, numbers: Vec::new(), positions: 0 };
         let text: Vec<u32> = (1..=4).map(|token| token % embeddings.config.vocab_size as u32).collect();
         embeddings.ask(Texts { tokens: &text, types: &[], lengths: &[text.len()] })?;

@@ -29,7 +29,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn of(client: &Client) -> Result<Model, EngineError> {
+    pub(crate) fn ask(client: &Client) -> Result<Model, EngineError> {
         let models = client.get("/v1/models")?;
         let id = models.json.pointer("/data/0/id").and_then(Value::as_str).map(str::to_owned);
         Ok(Model { id: id.filter(|_| models.status == 200), software: models.software })
@@ -69,7 +69,7 @@ const MOST_LIKELY: usize = 5;
 impl Way {
     /// Asks a server for a few tokens in each way, until one gives their ids; then for log-probabilities.
     pub(crate) fn found(client: &Client, vocabulary: usize, caches: bool) -> Result<Way, EngineError> {
-        let model = Model::of(client)?;
+        let model = Model::ask(client)?;
         let prompt: Vec<u32> = (1..=4).map(|token| token % vocabulary as u32).collect();
         let mut reason = None;
         for ids in [Ids::Completions, Ids::LlamaCpp, Ids::LogProbabilities, Ids::None] {
@@ -187,6 +187,9 @@ impl Way {
             Ids::None => "tokens are counted, not named",
         };
         let mut words = vec![format!("{}, streamed", self.path()), ids.to_owned()];
+        words.push(
+            if self.has_log_probabilities { "log-probabilities" } else { "no log-probabilities" }.into(),
+        );
         if !self.barred.is_empty() {
             words.push(format!("the ends of texts are not chosen: {:?}", self.barred));
         }
@@ -195,7 +198,7 @@ impl Way {
     }
 }
 
-/// The id in a text that stands in place of a token's own: `token_id:5`.
+/// The id in a text that a server gives for a token: `token_id:5`.
 fn as_id(text: &str) -> Option<u32> {
     text.strip_prefix("token_id:")?.parse().ok()
 }
