@@ -554,6 +554,12 @@ mod tests {
     }
 
     #[test]
+    fn the_page_has_the_huge_pages_that_workers_get_for_servers_to_be_started_with() {
+        let page = include_str!("../../../docs/reference/configuration.md");
+        assert!(page.replace("`\n  `", "").contains(&format!("`{HUGE_PAGES}`")));
+    }
+
+    #[test]
     fn an_unknown_name_is_answered_with_those_there_are() {
         let directory = directory(&[("quick", "")]);
         let error = engine(&Layers::single(directory.path()), "slow").unwrap_err().to_string();
